@@ -1,0 +1,65 @@
+// What the parts of the benchmark share.
+#pragma once
+
+#include "report.hpp"
+
+#include <syncguard/async.hpp>
+#include <syncguard/backend.hpp>
+#include <syncguard/registry.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace syncguard::bench {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+struct Settings {
+  std::string url = "memory:bench";
+  // How long one figure is measured.
+  double seconds = 5;
+  // How many leases are held at once where their cost is measured.
+  int leases = 100'000;
+};
+
+inline std::unique_ptr<Backend> backend_of(const Settings& settings) {
+  BackendUrl url(settings.url);
+  return make_backend(url);
+}
+
+inline double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+struct Compared {
+  double library;
+  double floor;
+};
+
+// Runs library and floor alternately, since machines are noisy. Both get a duration and return a rate.
+template <typename Library, typename Floor>
+Compared compare(const Settings& settings, Library library, Floor floor) {
+  constexpr int rounds = 5;
+  const Seconds share(settings.seconds / (2 * rounds));
+  std::vector<double> of_library;
+  std::vector<double> of_floor;
+  for (int round = 0; round < rounds; ++round) {
+    of_library.push_back(library(share));
+    of_floor.push_back(floor(share));
+  }
+  return {median(of_library), median(of_floor)};
+}
+
+// The parts, in the order in which they run.
+void measure_cycles(const Settings& settings, Report& report);
+void measure_contention(const Settings& settings, Report& report);
+void measure_growth(const Settings& settings, Report& report);
+void measure_held_leases(const Settings& settings, Report& report);
+
+}  // namespace syncguard::bench

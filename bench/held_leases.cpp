@@ -1,0 +1,66 @@
+// What leases cost while they are held.
+
+#include "bench.hpp"
+
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+namespace syncguard::bench {
+namespace {
+
+double resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  long total = 0;
+  long resident = 0;
+  file >> total >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double cpu_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
+
+}  // namespace
+
+void measure_held_leases(const Settings& settings, Report& report) {
+  const std::string group = "leases that are held";
+  {
+    auto locks = open(settings.url);
+    std::vector<Lease> leases;
+    leases.reserve(static_cast<std::size_t>(settings.leases));
+    (void)locks.acquire("warm");
+    const double before = resident_bytes();
+    for (int i = 0; i < settings.leases; ++i) leases.push_back(locks.acquire("held " + std::to_string(i), {.ttl = 1h}));
+    report.add({.group = group,
+                .name = std::to_string(settings.leases) + " held, memory each",
+                .value = (resident_bytes() - before) / settings.leases,
+                .unit = "bytes"});
+  }
+  {
+    const int renewed = std::max(1, settings.leases / 10);
+    auto locks = open(settings.url);
+    std::vector<Lease> leases;
+    for (int i = 0; i < renewed; ++i) {
+      // All renewals fall into the time that is measured: a ttl of three times it.
+      const auto ttl =
+          std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(std::max(0.3, 3 * settings.seconds)));
+      leases.push_back(locks.acquire("renewed " + std::to_string(i), {.ttl = ttl, .auto_extend = true}));
+    }
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(Seconds(std::max(0.1, settings.seconds)));
+    const double per_renewal = (cpu_seconds() - before) / renewed;
+    // With a ttl of 30 s a lease is renewed every ten seconds.
+    report.add({.group = group,
+                .name = std::to_string(renewed) + " renewing, ttl 30 s, CPU of a core",
+                .value = per_renewal * renewed / 10 * 100,
+                .unit = "percent",
+                .details = {{"microseconds_per_renewal", per_renewal * 1e6}}});
+  }
+}
+
+}  // namespace syncguard::bench

@@ -1,0 +1,37 @@
+#include "report.hpp"
+
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+#include <utility>
+
+namespace syncguard::bench {
+
+void Report::add(Row row) {
+  if (rows_.empty() || rows_.back().group != row.group) std::printf("\n%s\n", row.group.c_str());
+  std::printf("  %-46s %12.2f %-9s", row.name.c_str(), row.value, row.unit.c_str());
+  if (row.floor != 0) std::printf(" floor %12.2f  ratio %6.2f", row.floor, row.ratio);
+  for (const auto& [name, value] : row.details.items()) std::printf("  %s %s", name.c_str(), value.dump().c_str());
+  std::printf("\n");
+  std::fflush(stdout);
+  rows_.push_back(std::move(row));
+}
+
+void Report::write_json(const std::string& path, const std::string& url) const {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const auto& row : rows_) {
+    nlohmann::json entry = {{"group", row.group}, {"name", row.name}, {"value", row.value}, {"unit", row.unit}};
+    if (row.floor != 0) {
+      entry["floor"] = row.floor;
+      entry["ratio"] = row.ratio;
+    }
+    entry.update(row.details);
+    rows.push_back(std::move(entry));
+  }
+  // The scheme alone: the rest of a URL may contain a password.
+  const nlohmann::json whole = {{"backend", url.substr(0, url.find(':'))}, {"rows", std::move(rows)}};
+  std::ofstream file(path);
+  if (!(file << whole.dump(2) << "\n")) throw std::runtime_error("cannot write " + path);
+}
+
+}  // namespace syncguard::bench

@@ -1,0 +1,31 @@
+# What the library needs; also used by the installed package, so that both look for the same things.
+include(CMakeFindDependencyMacro)
+
+find_dependency(Threads)
+find_dependency(OpenSSL COMPONENTS Crypto)
+
+if(NOT TARGET SyncGuard::utf8proc)
+  find_path(SyncGuard_utf8proc_INCLUDE utf8proc.h)
+  find_library(SyncGuard_utf8proc_LIBRARY utf8proc)
+  if(NOT SyncGuard_utf8proc_INCLUDE OR NOT SyncGuard_utf8proc_LIBRARY)
+    message(FATAL_ERROR "SyncGuard needs utf8proc (Debian: libutf8proc-dev)")
+  endif()
+  add_library(SyncGuard::utf8proc UNKNOWN IMPORTED)
+  set_target_properties(SyncGuard::utf8proc PROPERTIES
+    IMPORTED_LOCATION "${SyncGuard_utf8proc_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${SyncGuard_utf8proc_INCLUDE}")
+endif()
+
+if(NOT TARGET SyncGuard::asio)
+  find_path(SyncGuard_asio_INCLUDE asio/awaitable.hpp)
+  if(NOT SyncGuard_asio_INCLUDE)
+    message(FATAL_ERROR "SyncGuard needs standalone Asio 1.22 or newer (Debian: libasio-dev)")
+  endif()
+  add_library(SyncGuard::asio INTERFACE IMPORTED)
+  set_target_properties(SyncGuard::asio PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${SyncGuard_asio_INCLUDE}"
+    INTERFACE_LINK_LIBRARIES Threads::Threads)
+  # Asio 1.22 does not find clang's coroutines with libstdc++ by itself.
+  set_property(TARGET SyncGuard::asio APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS
+    "$<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT;ASIO_HAS_STD_COROUTINE>")
+endif()

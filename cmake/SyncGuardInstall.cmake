@@ -1,0 +1,33 @@
+# Installing the library, its CMake package and its pkg-config file.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/SyncGuard")
+
+install(TARGETS syncguard EXPORT SyncGuardTargets)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  PATTERN contract_suite.hpp EXCLUDE)
+install(FILES "${PROJECT_BINARY_DIR}/include/syncguard/version.hpp"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/syncguard")
+install(EXPORT SyncGuardTargets NAMESPACE SyncGuard:: DESTINATION "${package_dir}")
+
+# Apart, because it needs GoogleTest, which those who only use locks need not have.
+if(SYNCGUARD_BUILD_TESTING_LIBRARY)
+  install(TARGETS syncguard_contract_suite EXPORT SyncGuardContractSuiteTargets)
+  install(FILES "${PROJECT_SOURCE_DIR}/include/syncguard/testing/contract_suite.hpp"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/syncguard/testing")
+  install(EXPORT SyncGuardContractSuiteTargets NAMESPACE SyncGuard:: DESTINATION "${package_dir}")
+endif()
+
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/SyncGuardConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/SyncGuardConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/SyncGuardConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${PROJECT_BINARY_DIR}/SyncGuardConfig.cmake"
+  "${PROJECT_BINARY_DIR}/SyncGuardConfigVersion.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/SyncGuardDependencies.cmake"
+  DESTINATION "${package_dir}")
+
+configure_file("${PROJECT_SOURCE_DIR}/cmake/syncguard.pc.in" "${PROJECT_BINARY_DIR}/syncguard.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/syncguard.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,0 +1,35 @@
+// The first steps: guard a section, try once, wait with a limit, act by id.
+
+#include <syncguard/syncguard.hpp>
+
+#include <cstdio>
+
+namespace sg = syncguard;
+using namespace std::chrono_literals;
+
+int main() {
+  auto locks = sg::open("memory:");  // thread-safe, cheap to copy
+
+  // 1. Guard a critical section: waits, renews, releases on every way out.
+  const auto receipt = locks.with_lock("payment:42", {.ttl = 30s, .auto_extend = true}, [](sg::Lease& lease) {
+    // Give the fence to the store that you write to, and stop working when lease.lost() says so.
+    return "charged under fence " + lease.fence().str();
+  });
+  std::puts(receipt.c_str());
+
+  // 2. Try once.
+  if (auto lease = locks.try_acquire("report:daily", {.ttl = 5min})) {
+    std::puts("building the report");
+    if (!lease->extend(5min)) return 1;  // no longer ours: a value, not an exception
+  }                                      // released here
+
+  // 3. Wait, with a limit.
+  sg::Lease lease = locks.acquire("import", {.wait = {.timeout = 10s}});
+
+  // 4. By id, from anywhere.
+  const sg::LockId id = lease.detach();
+  std::printf("import is %s\n", locks.is_locked("import") ? "locked" : "free");
+  locks.extend(id, 30s);
+  locks.release(id);
+  std::printf("import is %s\n", locks.is_locked("import") ? "locked" : "free");
+}

@@ -1,0 +1,17 @@
+// Everything a program needs to use locks. Standard library only; for Asio's completion tokens add
+// <syncguard/async.hpp>.
+#pragma once
+
+#include <syncguard/client_options.hpp>
+#include <syncguard/error.hpp>
+#include <syncguard/fence.hpp>
+#include <syncguard/fence_gate.hpp>
+#include <syncguard/key.hpp>
+#include <syncguard/lease.hpp>
+#include <syncguard/lock_id.hpp>
+#include <syncguard/lock_info.hpp>
+#include <syncguard/locks.hpp>
+#include <syncguard/log.hpp>
+#include <syncguard/options.hpp>
+#include <syncguard/telemetry.hpp>
+#include <syncguard/version.hpp>

@@ -1,0 +1,92 @@
+// Executors that run what they are given at once, on the thread at hand.
+#pragma once
+
+#include <asio/any_io_executor.hpp>
+#include <asio/execution.hpp>
+#include <asio/execution_context.hpp>
+#include <asio/prefer.hpp>
+#include <asio/query.hpp>
+#include <asio/require.hpp>
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+namespace syncguard::async {
+
+// What our coroutines run on. A coroutine starts on its caller's thread, so that a blocking caller's request is written
+// from there, and goes on wherever its I/O completes; only what is explicitly posted goes through the inner executor.
+// Sockets and timers made with it belong to the inner executor's context. See docs/adr/0003-inline-coroutines.md.
+class InlineExecutor {
+ public:
+  // A template only so that asking whether an InlineExecutor can be copied does not ask, through any_io_executor's own
+  // converting constructor, whether it is an executor, which asks whether it can be copied.
+  template <std::same_as<asio::any_io_executor> Inner>
+  explicit InlineExecutor(Inner inner) noexcept : inner_(std::move(inner)) {}
+
+  template <typename Function>
+  void execute(Function&& function) const {
+    if (posts_) {
+      asio::require(inner_, asio::execution::blocking.never).execute(std::forward<Function>(function));
+    } else {
+      std::decay_t<Function> owned(std::forward<Function>(function));
+      std::move(owned)();
+    }
+  }
+
+  asio::execution_context& query(asio::execution::context_t) const noexcept {
+    return asio::query(inner_, asio::execution::context);
+  }
+  // "always" also spares any_io_executor an allocation per function.
+  asio::execution::blocking_t query(asio::execution::blocking_t) const noexcept {
+    return posts_ ? asio::execution::blocking_t(asio::execution::blocking.never)
+                  : asio::execution::blocking_t(asio::execution::blocking.always);
+  }
+  asio::execution::outstanding_work_t query(asio::execution::outstanding_work_t) const noexcept {
+    return asio::query(inner_, asio::execution::outstanding_work);
+  }
+
+  InlineExecutor require(asio::execution::blocking_t::never_t) const noexcept { return InlineExecutor(inner_, true); }
+  InlineExecutor require(asio::execution::blocking_t::possibly_t) const noexcept {
+    return InlineExecutor(inner_, false);
+  }
+  InlineExecutor require(asio::execution::outstanding_work_t::tracked_t) const {
+    return InlineExecutor(asio::prefer(inner_, asio::execution::outstanding_work.tracked), posts_);
+  }
+  InlineExecutor require(asio::execution::outstanding_work_t::untracked_t) const {
+    return InlineExecutor(asio::prefer(inner_, asio::execution::outstanding_work.untracked), posts_);
+  }
+
+  friend bool operator==(const InlineExecutor& a, const InlineExecutor& b) noexcept {
+    return a.inner_ == b.inner_ && a.posts_ == b.posts_;
+  }
+  friend bool operator!=(const InlineExecutor& a, const InlineExecutor& b) noexcept { return !(a == b); }
+
+ private:
+  InlineExecutor(asio::any_io_executor inner, bool posts) noexcept : inner_(std::move(inner)), posts_(posts) {}
+
+  asio::any_io_executor inner_;
+  bool posts_ = false;
+};
+
+// For the completion of a coroutine whose handler only stores a result and never resumes anything: runs it at once even
+// where Asio would post it.
+class ImmediateExecutor {
+ public:
+  explicit ImmediateExecutor(asio::execution_context& context) noexcept : context_(&context) {}
+
+  template <typename Function>
+  void execute(Function&& function) const {
+    std::decay_t<Function> owned(std::forward<Function>(function));
+    std::move(owned)();
+  }
+  asio::execution_context& query(asio::execution::context_t) const noexcept { return *context_; }
+  ImmediateExecutor require(asio::execution::blocking_t::never_t) const noexcept { return *this; }
+
+  friend bool operator==(const ImmediateExecutor&, const ImmediateExecutor&) noexcept = default;
+
+ private:
+  asio::execution_context* context_;
+};
+
+}  // namespace syncguard::async

@@ -1,0 +1,31 @@
+// Several stop tokens as one.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <stop_token>
+
+namespace syncguard::async {
+
+// A token that is stopped as soon as one of the given ones is. Costs nothing where only one of them can be stopped.
+class AnyStop {
+ public:
+  AnyStop(std::initializer_list<std::stop_token> tokens);
+  AnyStop(const AnyStop&) = delete;
+  AnyStop& operator=(const AnyStop&) = delete;
+
+  [[nodiscard]] const std::stop_token& token() const noexcept { return token_; }
+
+ private:
+  struct RequestStop {
+    std::stop_source source;
+    void operator()() noexcept { source.request_stop(); }
+  };
+
+  std::stop_token token_;
+  std::optional<std::stop_callback<RequestStop>> first_;
+  std::optional<std::stop_callback<RequestStop>> second_;
+  std::optional<std::stop_callback<RequestStop>> third_;
+};
+
+}  // namespace syncguard::async

@@ -1,0 +1,167 @@
+#include "backends/memory/memory_store.hpp"
+#include "backends/memory/memory_url.hpp"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace syncguard {
+namespace {
+
+using State = MemoryStore::State;
+
+void refuse_if_stopped(const CallLimits& limits) {
+  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+}
+
+void call(const State::Wake& wake) {
+  if (wake) wake();
+}
+
+class MemoryTicket : public WaitTicket {
+ public:
+  MemoryTicket(std::shared_ptr<MemoryStore> store, Key key, const LockId& waiter, State::Wake wake)
+      : store_(std::move(store)), key_(std::move(key)), waiter_(waiter), wake_(std::move(wake)) {
+    store_->state().join(key_, waiter_, wake_);
+  }
+  // Where processes can only be found dead, here it is known: nobody is left to be told.
+  ~MemoryTicket() override { call(store_->state().leave(key_, waiter_)); }
+
+  asio::awaitable<void> rejoin(const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    store_->state().join(key_, waiter_, wake_);
+    co_return;
+  }
+  asio::awaitable<void> leave(const CallLimits& /*limits*/) override {
+    call(store_->state().leave(key_, waiter_));
+    co_return;
+  }
+
+ private:
+  const std::shared_ptr<MemoryStore> store_;
+  const Key key_;
+  const LockId waiter_;
+  const State::Wake wake_;
+};
+
+// Nothing here ever waits, so that a deadline cannot pass and a stop can only have come before.
+class MemoryBackend : public Backend {
+ public:
+  explicit MemoryBackend(MemoryOptions options)
+      : store_(options.store ? std::move(options.store) : std::make_shared<MemoryStore>()),
+        cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
+
+  [[nodiscard]] Capabilities capabilities() const override { return {.name = "memory"}; }
+
+  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().acquire(request);
+  }
+
+  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    const auto [reply, wake] = state().release(id);
+    call(wake);
+    co_return reply;
+  }
+
+  asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
+                                      const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().extend(id, ttl);
+  }
+
+  asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    const bool locked = state().is_locked(key);
+    if (!locked && cleanup_in_is_locked_ && may_clean_up()) state().remove_if_long_dead(key);
+    co_return locked;
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().find_live(key);
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().find_live(id);
+  }
+
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+                                                    const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return std::make_unique<MemoryTicket>(store_, key, waiter, std::move(wake));
+  }
+
+ private:
+  [[nodiscard]] State& state() { return store_->state(); }
+
+  // At most once a second.
+  bool may_clean_up() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    auto last = last_cleanup_.load();
+    return now - last >= std::chrono::seconds(1) && last_cleanup_.compare_exchange_strong(last, now);
+  }
+
+  const std::shared_ptr<MemoryStore> store_;
+  const bool cleanup_in_is_locked_;
+  std::atomic<std::chrono::steady_clock::duration> last_cleanup_{std::chrono::steady_clock::duration::zero()};
+};
+
+}  // namespace
+
+Timestamp MemoryStore::system_now() {
+  return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+}
+
+MemoryStore::MemoryStore(std::function<Timestamp()> clock) : state_(std::make_unique<State>(std::move(clock))) {}
+MemoryStore::~MemoryStore() = default;
+
+void MemoryStore::set_fence_counter(const Key& key, std::uint64_t value) {
+  const std::lock_guard lock(state_->mutex);
+  state_->fence_counters[key] = value;
+}
+
+void MemoryStore::put(const LockRecord& record) { state_->put(record); }
+
+std::optional<LockRecord> MemoryStore::stored(const Key& key) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->locks.find(key);
+  return found == state_->locks.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::uint64_t MemoryStore::fence_counter(const Key& key) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->fence_counters.find(key);
+  return found == state_->fence_counters.end() ? 0 : found->second;
+}
+
+std::unique_ptr<Backend> make_memory_backend(MemoryOptions options) {
+  return std::make_unique<MemoryBackend>(std::move(options));
+}
+
+namespace memory {
+
+std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& /*context*/) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<MemoryStore>> named_stores;
+
+  MemoryOptions options;
+  options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(false);
+  if (const auto name = BackendUrl::decode(url.rest()); !name.empty()) {
+    const std::lock_guard lock(mutex);
+    auto& store = named_stores[name];
+    options.store = store.lock();
+    if (!options.store) {
+      options.store = std::make_shared<MemoryStore>();
+      store = options.store;
+    }
+  }
+  return make_memory_backend(std::move(options));
+}
+
+}  // namespace memory
+}  // namespace syncguard

@@ -1,0 +1,35 @@
+#include "core/storage_key.hpp"
+
+#include <syncguard/error.hpp>
+
+#include "core/base64url.hpp"
+#include "core/sha256.hpp"
+
+#include <span>
+
+namespace syncguard::core {
+
+std::string make_storage_key(std::string_view prefix, std::string_view name, StorageLimit limit) {
+  while (prefix.ends_with(':')) prefix.remove_suffix(1);
+  std::string root(prefix);
+  if (!root.empty()) root += ':';
+
+  std::string whole = root + std::string(name);
+  if (whole.size() + limit.reserve <= limit.limit) return whole;
+
+  constexpr std::size_t hashed_bytes = 16;
+  const auto digest = sha256(whole);
+  std::string hashed = root + base64url(std::span(digest).first<hashed_bytes>());
+  if (hashed.size() + limit.reserve <= limit.limit) return hashed;
+  throw LockError(ErrorCode::invalid_argument, "the prefix leaves no room for a key in this store");
+}
+
+std::string lock_storage_key(std::string_view prefix, const Key& key, StorageLimit limit) {
+  return make_storage_key(prefix, key.str(), limit);
+}
+
+std::string fence_storage_key(std::string_view prefix, std::string_view lock_storage_key, StorageLimit limit) {
+  return make_storage_key(prefix, "fence:" + std::string(lock_storage_key), limit);
+}
+
+}  // namespace syncguard::core

@@ -1,0 +1,142 @@
+#include "locks/acquire_loop.hpp"
+
+#include "core/retry_schedule.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace syncguard::detail {
+namespace {
+
+AcquireLoop::Time saturating_add(AcquireLoop::Time start, std::chrono::milliseconds duration) {
+  // Compared as milliseconds: as nanoseconds, the longest duration would overflow.
+  const auto room = std::chrono::floor<std::chrono::milliseconds>(AcquireLoop::Time::max() - start);
+  return duration < room ? start + duration : AcquireLoop::Time::max();
+}
+
+}  // namespace
+
+AcquireLoop::AcquireLoop(const WaitOptions& options, Time now, Start start, std::function<double()> random)
+    : options_(options),
+      start_(now),
+      deadline_(saturating_add(now, options.timeout)),
+      random_(std::move(random)),
+      step_(start == Start::first_in_line ? Step::attempt : Step::wait_in_line),
+      wait_until_(deadline_) {
+  if (step_ == Step::attempt) begin_attempt();
+}
+
+void AcquireLoop::begin_attempt() noexcept {
+  step_ = Step::attempt;
+  attempted_since_wait_ = true;
+  ++attempts_;
+}
+
+void AcquireLoop::first_in_line() noexcept {
+  // There was somebody in front, so the key is contended: no use in trying before joining.
+  step_ = Step::join;
+  join_tried_since_wait_ = true;
+}
+
+void AcquireLoop::contended(Time now, std::chrono::milliseconds free_in) {
+  in_doubt_ = false;
+  // At least a moment: an answer that rounds to zero must not make the loop spin.
+  free_at_ = saturating_add(now, std::max(free_in, std::chrono::milliseconds(1)));
+  sleep_or_give_up(now);
+  if (step_ == Step::sleep && queue_exists_ && !join_tried_since_wait_) {
+    step_ = Step::join;
+    join_tried_since_wait_ = true;
+  }
+}
+
+void AcquireLoop::failed(Time now, const LockError& error) {
+  in_doubt_ = error.in_doubt();
+  if (!error.retryable()) {
+    fail(error);
+    return;
+  }
+  last_transient_ = error;
+  free_at_ = Time::max();
+  sleep_or_give_up(now);
+}
+
+void AcquireLoop::joined() noexcept { begin_attempt(); }
+
+void AcquireLoop::not_joined(Time now, JoinFailure failure) {
+  if (failure == JoinFailure::for_good) queue_exists_ = false;
+  if (attempted_since_wait_) {
+    sleep_or_give_up(now);
+  } else {
+    begin_attempt();
+  }
+}
+
+void AcquireLoop::woken() noexcept {
+  join_tried_since_wait_ = false;
+  begin_attempt();
+}
+
+void AcquireLoop::timer(Time now) {
+  if (step_ == Step::wait_in_line) {
+    time_out(now, "others of this client were first in line all the time");
+    return;
+  }
+  join_tried_since_wait_ = false;
+  attempted_since_wait_ = false;
+  if (now >= deadline_) {
+    last_attempt_ = true;
+    begin_attempt();
+  } else if (retry_at_ && now >= *retry_at_) {
+    ++retries_;
+    retry_at_.reset();
+    if (queue_exists_) {
+      step_ = Step::join;
+      join_tried_since_wait_ = true;
+    } else {
+      begin_attempt();
+    }
+  } else {
+    begin_attempt();
+  }
+}
+
+void AcquireLoop::stopped() { fail(LockError(ErrorCode::aborted, "a stop was requested while waiting for the lock")); }
+
+void AcquireLoop::sleep_or_give_up(Time now) {
+  if (last_attempt_ || now >= deadline_) {
+    time_out(now, "the time-out is over");
+    return;
+  }
+  if (!retry_at_) {
+    if (retries_ >= options_.max_retries) {
+      time_out(now, "all retries are used up");
+      return;
+    }
+    const auto delay = core::retry_delay(options_, retries_ + 1, random_());
+    retry_at_ = delay < deadline_ - now ? now + delay : deadline_;
+  }
+  wait_until_ = std::min(*retry_at_, free_at_);
+  step_ = Step::sleep;
+}
+
+void AcquireLoop::fail(LockError error) {
+  error_ = std::move(error);
+  step_ = Step::fail;
+}
+
+void AcquireLoop::time_out(Time now, const char* why) {
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - start_);
+  std::string message = "the lock could not be had after " + std::to_string(attempts_) + " attempts in " +
+                        std::to_string(waited.count()) + " ms: " + why;
+  ErrorContext context;
+  if (last_transient_) {
+    message += "; last error: ";
+    message += last_transient_->what();
+    context.cause = std::make_exception_ptr(*last_transient_);
+  }
+  fail(LockError(ErrorCode::acquisition_timeout, message, in_doubt_ ? Effect::in_doubt : Effect::none,
+                 std::move(context)));
+}
+
+}  // namespace syncguard::detail

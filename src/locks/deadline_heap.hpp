@@ -1,0 +1,92 @@
+// Many deadlines, the earliest at hand.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace syncguard::detail {
+
+// A binary heap of items that know their own place in it (`std::size_t heap_place`), so that one can be moved or
+// removed in logarithmic time without a search. Costs an entry per item and nothing else: a hundred thousand leases are
+// usual.
+template <typename Item, typename Time>
+class DeadlineHeap {
+ public:
+  static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
+
+  [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  [[nodiscard]] Time earliest() const { return entries_.front().due; }
+  [[nodiscard]] const std::shared_ptr<Item>& earliest_item() const { return entries_.front().item; }
+
+  // Adds the item, or moves it to another time.
+  void set(const std::shared_ptr<Item>& item, Time due) {
+    if (item->heap_place == nowhere) {
+      entries_.push_back({due, item});
+      item->heap_place = entries_.size() - 1;
+    } else {
+      entries_[item->heap_place].due = due;
+    }
+    sift(item->heap_place);
+  }
+
+  void remove(Item& item) {
+    const std::size_t place = item.heap_place;
+    if (place == nowhere) return;
+    item.heap_place = nowhere;
+    // Kept alive until the heap is whole again, in case this was the last reference.
+    const std::shared_ptr<Item> removed = std::move(entries_[place].item);
+    if (place + 1 != entries_.size()) {
+      entries_[place] = std::move(entries_.back());
+      entries_[place].item->heap_place = place;
+    }
+    entries_.pop_back();
+    if (place < entries_.size()) sift(place);
+  }
+
+  // Empties the heap.
+  std::vector<std::shared_ptr<Item>> take_all() {
+    std::vector<std::shared_ptr<Item>> items;
+    items.reserve(entries_.size());
+    for (auto& entry : entries_) {
+      entry.item->heap_place = nowhere;
+      items.push_back(std::move(entry.item));
+    }
+    entries_.clear();
+    return items;
+  }
+
+ private:
+  struct Entry {
+    Time due;
+    std::shared_ptr<Item> item;
+  };
+
+  void sift(std::size_t place) {
+    while (place > 0 && entries_[place].due < entries_[(place - 1) / 2].due) {
+      swap(place, (place - 1) / 2);
+      place = (place - 1) / 2;
+    }
+    for (;;) {
+      std::size_t least = place;
+      for (const std::size_t child : {2 * place + 1, 2 * place + 2}) {
+        if (child < entries_.size() && entries_[child].due < entries_[least].due) least = child;
+      }
+      if (least == place) return;
+      swap(place, least);
+      place = least;
+    }
+  }
+
+  void swap(std::size_t a, std::size_t b) {
+    std::swap(entries_[a], entries_[b]);
+    entries_[a].item->heap_place = a;
+    entries_[b].item->heap_place = b;
+  }
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace syncguard::detail

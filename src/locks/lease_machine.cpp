@@ -1,0 +1,74 @@
+#include "locks/lease_machine.hpp"
+
+#include <algorithm>
+
+namespace syncguard::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A third of the way: two more tries fit in before the deadline.
+LeaseMachine::Time next_renewal(LeaseMachine::Time sent_at, milliseconds remaining) { return sent_at + remaining / 3; }
+
+}  // namespace
+
+LeaseMachine::LeaseMachine(Time sent_at, milliseconds remaining, milliseconds ttl, Renewal renewal)
+    : renewal_(renewal), ttl_(ttl), deadline_(sent_at + remaining), renew_at_(next_renewal(sent_at, remaining)) {}
+
+milliseconds LeaseMachine::remaining(Time now) const noexcept {
+  if (state_ != State::held || now >= deadline_) return milliseconds(0);
+  return std::chrono::duration_cast<milliseconds>(deadline_ - now);
+}
+
+std::optional<LeaseMachine::Time> LeaseMachine::next_tick() const noexcept {
+  if (state_ != State::held) return std::nullopt;
+  if (renewal_ == Renewal::automatic && !extending_) return std::min(renew_at_, deadline_);
+  return deadline_;
+}
+
+LeaseMachine::Due LeaseMachine::tick(Time now) noexcept {
+  if (state_ != State::held) return Due::nothing;
+  if (now >= deadline_) {
+    lose();
+    return Due::lost;
+  }
+  return renewal_ == Renewal::automatic && !extending_ && now >= renew_at_ ? Due::renewal : Due::nothing;
+}
+
+void LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
+  extending_ = false;
+  ttl_ = ttl;
+  deadline_ = sent_at + remaining;
+  renew_at_ = next_renewal(sent_at, remaining);
+}
+
+bool LeaseMachine::extend_refused() noexcept {
+  extending_ = false;
+  return lose();
+}
+
+void LeaseMachine::extend_failed(Time now, Time sent_at, milliseconds ttl, Effect effect, double random) noexcept {
+  extending_ = false;
+  // If the extend did take effect, the lock now ends ttl after the request, which may be earlier than before.
+  if (effect == Effect::in_doubt) deadline_ = std::min(deadline_, sent_at + ttl);
+  const milliseconds pause = std::clamp(ttl_ / 20, milliseconds(5), milliseconds(1000));
+  renew_at_ = now + std::chrono::duration_cast<Time::duration>(pause * (0.5 + random / 2));
+}
+
+void LeaseMachine::release_begins() noexcept {
+  if (state_ != State::over) state_ = State::releasing;
+}
+
+bool LeaseMachine::closed() noexcept {
+  const bool fire = lose();
+  state_ = State::over;
+  return fire;
+}
+
+bool LeaseMachine::lose() noexcept {
+  if (state_ != State::held) return false;
+  state_ = State::lost;
+  return true;
+}
+
+}  // namespace syncguard::detail

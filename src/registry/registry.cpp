@@ -1,0 +1,59 @@
+#include <syncguard/registry.hpp>
+
+#include "backends/memory/memory_url.hpp"
+
+#include <mutex>
+#include <utility>
+
+namespace syncguard {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  // A new backend is one line here.
+  std::map<std::string, BackendFactory, std::less<>> factories = {
+      {"memory", memory::from_url},
+  };
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+}  // namespace
+
+void register_backend(std::string scheme, BackendFactory factory) {
+  auto& known = registry();
+  const std::lock_guard lock(known.mutex);
+  known.factories.insert_or_assign(std::move(scheme), std::move(factory));
+}
+
+std::vector<std::string> registered_schemes() {
+  auto& known = registry();
+  const std::lock_guard lock(known.mutex);
+  std::vector<std::string> schemes;
+  for (const auto& [scheme, factory] : known.factories) schemes.push_back(scheme);
+  return schemes;
+}
+
+std::unique_ptr<Backend> make_backend(BackendUrl& url, const BackendContext& context) {
+  BackendFactory factory;
+  {
+    auto& known = registry();
+    const std::lock_guard lock(known.mutex);
+    const auto found = known.factories.find(url.scheme());
+    if (found != known.factories.end()) factory = found->second;
+  }
+  if (!factory) {
+    std::string schemes;
+    for (const auto& scheme : registered_schemes()) schemes += (schemes.empty() ? "" : ", ") + scheme + ":";
+    throw LockError(ErrorCode::invalid_argument,
+                    "unknown backend '" + url.scheme() + ":'; this build knows " + schemes);
+  }
+  auto backend = factory(url, context);
+  url.expect_no_more_options();
+  return backend;
+}
+
+}  // namespace syncguard

@@ -1,0 +1,355 @@
+#include <syncguard/testing/fault_injection.hpp>
+
+#include "async/spawn.hpp"
+#include "async/wake_up.hpp"
+
+#include <asio/this_coro.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace syncguard::testing {
+
+using async::WakeUp;
+using std::chrono::steady_clock;
+
+struct Gate::State {
+  std::mutex mutex;
+  bool opened = false;
+  std::vector<std::shared_ptr<WakeUp>> waiting;
+
+  void open() {
+    const std::lock_guard lock(mutex);
+    opened = true;
+    for (const auto& wake_up : waiting) wake_up->wake();
+    waiting.clear();
+  }
+
+  // False if it is open already.
+  bool enter(const std::shared_ptr<WakeUp>& wake_up) {
+    const std::lock_guard lock(mutex);
+    if (!opened) waiting.push_back(wake_up);
+    return !opened;
+  }
+};
+
+Gate::Gate() : state_(std::make_shared<State>()) {}
+void Gate::open() { state_->open(); }
+
+Fault Fault::fail(ErrorCode code) {
+  Fault fault(Kind::fail);
+  fault.code_ = code;
+  return fault;
+}
+
+Fault Fault::lose_reply(ErrorCode code) {
+  Fault fault(Kind::lose_reply);
+  fault.code_ = code;
+  return fault;
+}
+
+Fault Fault::delay(std::chrono::milliseconds duration) {
+  Fault fault(Kind::delay);
+  fault.duration_ = duration;
+  return fault;
+}
+
+Fault Fault::hold(const Gate& gate) {
+  Fault fault(Kind::hold);
+  fault.gate_ = gate.state();
+  return fault;
+}
+
+struct FaultControl::State {
+  mutable std::mutex mutex;
+  mutable std::condition_variable called;
+  std::map<Operation, std::deque<Fault>> next;
+  std::map<Operation, Fault> always;
+  std::map<Operation, std::size_t> calls;
+
+  std::optional<Fault> begin_call(Operation operation) {
+    const std::lock_guard lock(mutex);
+    ++calls[operation];
+    called.notify_all();
+    if (auto& queue = next[operation]; !queue.empty()) {
+      const Fault fault = queue.front();
+      queue.pop_front();
+      return fault;
+    }
+    const auto found = always.find(operation);
+    return found == always.end() ? std::nullopt : std::optional(found->second);
+  }
+};
+
+FaultControl::FaultControl() : state_(std::make_shared<State>()) {}
+
+void FaultControl::next(Operation operation, const Fault& fault, int times) {
+  const std::lock_guard lock(state_->mutex);
+  for (int i = 0; i < times; ++i) state_->next[operation].push_back(fault);
+}
+
+void FaultControl::always(Operation operation, const Fault& fault) {
+  const std::lock_guard lock(state_->mutex);
+  state_->always.insert_or_assign(operation, fault);
+}
+
+void FaultControl::clear(Operation operation) {
+  const std::lock_guard lock(state_->mutex);
+  state_->next.erase(operation);
+  state_->always.erase(operation);
+}
+
+std::size_t FaultControl::calls(Operation operation) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->calls.find(operation);
+  return found == state_->calls.end() ? 0 : found->second;
+}
+
+bool FaultControl::wait_for_calls(Operation operation, std::size_t count, std::chrono::milliseconds limit) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->called.wait_for(lock, limit, [&] {
+    const auto found = state_->calls.find(operation);
+    return found != state_->calls.end() && found->second >= count;
+  });
+}
+
+namespace {
+
+[[noreturn]] void give_up(WakeUp::Reason reason) {
+  if (reason == WakeUp::Reason::stopped) {
+    throw LockError(ErrorCode::aborted, "a stop was requested while a request was under way", Effect::in_doubt);
+  }
+  throw LockError(ErrorCode::network_timeout, "no answer in time", Effect::in_doubt);
+}
+
+// A request that is under way, and its reply.
+template <typename Reply>
+struct Exchange {
+  std::mutex mutex;
+  std::shared_ptr<WakeUp> answered;
+  std::optional<Reply> reply;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+class FaultyBackend : public Backend {
+ public:
+  FaultyBackend(std::shared_ptr<Backend> inner, std::shared_ptr<FaultControl::State> control)
+      : inner_(std::move(inner)), control_(std::move(control)) {}
+
+  [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
+
+  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
+    co_await wait_for_answer(request.lock_id, limits);
+    auto send = [inner = inner_, request, mark = mark_unanswered(unanswered_, request.lock_id)](
+                    const CallLimits& own) -> asio::awaitable<AcquireReply> {
+      co_return co_await inner->acquire(request, own);
+    };
+    co_return co_await pass<AcquireReply>(Operation::acquire, send, limits);
+  }
+
+  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
+    co_await wait_for_answer(id, limits);
+    auto send = [inner = inner_, id](const CallLimits& own) -> asio::awaitable<ReleaseReply> {
+      co_return co_await inner->release(id, own);
+    };
+    co_return co_await pass<ReleaseReply>(Operation::release, send, limits);
+  }
+
+  asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
+                                      const CallLimits& limits) override {
+    auto send = [inner = inner_, id, ttl](const CallLimits& own) -> asio::awaitable<ExtendReply> {
+      co_return co_await inner->extend(id, ttl, own);
+    };
+    co_return co_await pass<ExtendReply>(Operation::extend, send, limits);
+  }
+
+  asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
+    auto send = [inner = inner_, key](const CallLimits& own) -> asio::awaitable<bool> {
+      co_return co_await inner->is_locked(key, own);
+    };
+    co_return co_await pass<bool>(Operation::is_locked, send, limits);
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
+    auto send = [inner = inner_, key](const CallLimits& own) -> asio::awaitable<std::optional<LockRecord>> {
+      co_return co_await inner->lookup(key, own);
+    };
+    co_return co_await pass<std::optional<LockRecord>>(Operation::lookup, send, limits);
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
+    auto send = [inner = inner_, id](const CallLimits& own) -> asio::awaitable<std::optional<LockRecord>> {
+      co_return co_await inner->lookup(id, own);
+    };
+    co_return co_await pass<std::optional<LockRecord>>(Operation::lookup, send, limits);
+  }
+
+  asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits) override {
+    co_await wait_for_answer(request.lock_id, limits);
+    auto send = [inner = inner_, request](const CallLimits& own) -> asio::awaitable<bool> {
+      co_await inner->retract(request, own);
+      co_return true;
+    };
+    co_await pass<bool>(Operation::retract, send, limits);
+  }
+
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+                                                    const CallLimits& limits) override;
+
+  asio::awaitable<void> close(const CallLimits& limits) override {
+    std::vector<std::shared_ptr<Gate::State>> gates;
+    {
+      const std::lock_guard lock(mutex_);
+      gates.swap(gates_);
+    }
+    for (const auto& gate : gates) gate->open();
+    co_await inner_->close(limits);
+  }
+
+  // Carries one request and its reply across the network, with whatever the test wants to happen on the way.
+  template <typename Reply, typename Send>
+  asio::awaitable<Reply> pass(Operation operation, Send send, const CallLimits& limits) {
+    if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+    const auto fault = control_->begin_call(operation);
+    if (!fault) co_return co_await send(limits);
+    switch (fault->kind_) {
+      case Fault::Kind::fail:
+        throw LockError(fault->code_, "an injected failure");
+      case Fault::Kind::lose_reply:
+        co_await send(limits);
+        throw LockError(fault->code_, "an injected failure, after the request took effect", Effect::in_doubt);
+      case Fault::Kind::delay:
+      case Fault::Kind::hold:
+        break;
+    }
+    if (fault->gate_) {
+      const std::lock_guard lock(mutex_);
+      gates_.push_back(fault->gate_);
+    }
+    const auto executor = co_await asio::this_coro::executor;
+    const auto exchange = std::make_shared<Exchange<Reply>>();
+    exchange->answered = std::make_shared<WakeUp>(executor);
+    async::spawn(executor, travel(exchange, std::make_shared<WakeUp>(executor), *fault, send));
+    const auto reason = co_await exchange->answered->wait(limits.deadline, limits.stop);
+    if (reason != WakeUp::Reason::woken) give_up(reason);
+    const std::lock_guard lock(exchange->mutex);
+    if (exchange->error) std::rethrow_exception(exchange->error);
+    co_return std::move(*exchange->reply);
+  }
+
+ private:
+  // Lock ids whose acquire is under way, with who waits for the answer.
+  struct Unanswered {
+    std::mutex mutex;
+    std::map<LockId, std::vector<std::shared_ptr<WakeUp>>> acquires;
+  };
+
+  // Marks an acquire as unanswered for as long as a copy of the mark exists, one of which travels with the request.
+  static std::shared_ptr<void> mark_unanswered(const std::shared_ptr<Unanswered>& all, const LockId& id) {
+    {
+      const std::lock_guard lock(all->mutex);
+      all->acquires.try_emplace(id);
+    }
+    return {nullptr, [all, id](void*) {
+              const std::lock_guard lock(all->mutex);
+              const auto node = all->acquires.extract(id);
+              for (const auto& wake_up : node.mapped()) wake_up->wake();
+            }};
+  }
+
+  template <typename Reply, typename Send>
+  static asio::awaitable<void> travel(std::shared_ptr<Exchange<Reply>> exchange, std::shared_ptr<WakeUp> arrival,
+                                      Fault fault, Send send) {
+    if (fault.gate_) {
+      if (fault.gate_->enter(arrival)) co_await arrival->wait(steady_clock::time_point::max(), {});
+    } else {
+      co_await arrival->wait(steady_clock::now() + fault.duration_, {});
+    }
+    const CallLimits unlimited{{}, steady_clock::time_point::max()};
+    std::optional<Reply> reply;
+    std::exception_ptr error;
+    try {
+      reply = co_await send(unlimited);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(exchange->mutex);
+    exchange->reply = std::move(reply);
+    exchange->error = error;
+    exchange->answered->wake();
+  }
+
+  asio::awaitable<void> wait_for_answer(const LockId& id, const CallLimits& limits) {
+    const auto executor = co_await asio::this_coro::executor;
+    for (;;) {
+      const auto answered = std::make_shared<WakeUp>(executor);
+      {
+        const std::lock_guard lock(unanswered_->mutex);
+        const auto found = unanswered_->acquires.find(id);
+        if (found == unanswered_->acquires.end()) co_return;
+        found->second.push_back(answered);
+      }
+      const auto reason = co_await answered->wait(limits.deadline, limits.stop);
+      if (reason != WakeUp::Reason::woken) give_up(reason);
+    }
+  }
+
+  const std::shared_ptr<Backend> inner_;
+  const std::shared_ptr<FaultControl::State> control_;
+  const std::shared_ptr<Unanswered> unanswered_ = std::make_shared<Unanswered>();
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Gate::State>> gates_;
+};
+
+namespace {
+
+class FaultyTicket : public WaitTicket {
+ public:
+  FaultyTicket(FaultyBackend& backend, std::shared_ptr<WaitTicket> inner)
+      : backend_(backend), inner_(std::move(inner)) {}
+
+  asio::awaitable<void> rejoin(const CallLimits& limits) override {
+    auto send = [inner = inner_](const CallLimits& own) -> asio::awaitable<bool> {
+      co_await inner->rejoin(own);
+      co_return true;
+    };
+    co_await backend_.pass<bool>(Operation::join, send, limits);
+  }
+
+  asio::awaitable<void> leave(const CallLimits& limits) override {
+    auto send = [inner = inner_](const CallLimits& own) -> asio::awaitable<bool> {
+      co_await inner->leave(own);
+      co_return true;
+    };
+    co_await backend_.pass<bool>(Operation::leave, send, limits);
+  }
+
+ private:
+  FaultyBackend& backend_;
+  const std::shared_ptr<WaitTicket> inner_;
+};
+
+}  // namespace
+
+asio::awaitable<std::unique_ptr<WaitTicket>> FaultyBackend::join(const Key& key, const LockId& waiter,
+                                                                 std::function<void()> wake, const CallLimits& limits) {
+  auto send = [inner = inner_, key, waiter,
+               wake](const CallLimits& own) -> asio::awaitable<std::shared_ptr<WaitTicket>> {
+    co_return co_await inner->join(key, waiter, wake, own);
+  };
+  auto ticket = co_await pass<std::shared_ptr<WaitTicket>>(Operation::join, send, limits);
+  if (!ticket) co_return nullptr;
+  co_return std::make_unique<FaultyTicket>(*this, std::move(ticket));
+}
+
+std::unique_ptr<Backend> with_faults(std::unique_ptr<Backend> backend, const FaultControl& control) {
+  return std::make_unique<FaultyBackend>(std::move(backend), control.state());
+}
+
+}  // namespace syncguard::testing

@@ -1,0 +1,113 @@
+// A stop request ends every call, wherever it is, within 50 ms (and a little for a busy machine).
+
+#include "contract/contract.hpp"
+#include "contract/parts.hpp"
+
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/post.hpp>
+
+namespace syncguard::testing {
+
+const bool parts::cancellation = true;
+
+namespace {
+
+constexpr auto promptly = 500ms;
+
+std::stop_token stopped() {
+  std::stop_source source;
+  source.request_stop();
+  return source.get_token();
+}
+
+TEST_P(Contract, AStopRequestedBeforeEndsEveryOperationWithoutEffect) {
+  auto locks = open_client(store());
+  auto lease = locks.try_acquire("held");
+  ASSERT_TRUE(lease);
+  const auto stop = stopped();
+  expect_code(ErrorCode::aborted, [&] { (void)locks.try_acquire("key", {}, stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.acquire("key", {}, stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.release(lease->id(), stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.extend(lease->id(), 1s, stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.is_locked("held", stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.lookup(Key("held"), stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.lookup(lease->id(), stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.get_by_id_raw(lease->id(), stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)locks.owns(lease->id(), stop); });
+  expect_code(ErrorCode::aborted, [&] { (void)lease->extend(1s, stop); });
+  EXPECT_FALSE(store().is_stored("key"));
+  EXPECT_TRUE(locks.is_locked("held"));
+  EXPECT_GT(lease->remaining(), 20s);
+}
+
+TEST_P(Contract, AStopEndsTheWaitOfTheFirstInLineAndOfThoseBehind) {
+  auto holder = open_client(store());
+  auto locks = open_client(store());
+  const auto lease = holder.try_acquire("key");
+  ASSERT_TRUE(lease);
+  std::stop_source stop;
+  std::vector<std::future<std::chrono::steady_clock::time_point>> ends;
+  for (int i = 0; i < 3; ++i) {
+    ends.push_back(std::async(std::launch::async, [&] {
+      expect_code(ErrorCode::aborted,
+                  [&] { (void)locks.acquire("key", {.wait = {.timeout = 60s}}, stop.get_token()); });
+      return std::chrono::steady_clock::now();
+    }));
+  }
+  std::this_thread::sleep_for(50ms);
+  const auto requested = std::chrono::steady_clock::now();
+  stop.request_stop();
+  for (auto& end : ends) EXPECT_LT(end.get() - requested, promptly);
+}
+
+TEST_P(Contract, AStopForTheWaitAloneEndsItToo) {
+  auto locks = open_client(store());
+  const auto lease = locks.try_acquire("key");
+  std::stop_source stop;
+  auto waiting = std::async(std::launch::async, [&] {
+    const auto token = stop.get_token();
+    expect_code(ErrorCode::aborted, [&] { (void)locks.acquire("key", {.wait = {.timeout = 60s, .stop = &token}}); });
+  });
+  std::this_thread::sleep_for(20ms);
+  stop.request_stop();
+  EXPECT_EQ(waiting.wait_for(promptly), std::future_status::ready);
+}
+
+TEST_P(Contract, TheCancellationSlotOfATokenStopsAnAsynchronousWait) {
+  auto locks = open_client(store());
+  const auto lease = locks.try_acquire("key");
+  asio::io_context context;
+  asio::cancellation_signal signal;
+  std::exception_ptr outcome;
+  locks.async_acquire("key", {.wait = {.timeout = 60s}},
+                      asio::bind_cancellation_slot(
+                          signal.slot(), asio::bind_executor(context, [&](std::exception_ptr error, const Lease&) {
+                            outcome = std::move(error);
+                          })));
+  asio::post(context, [&] { signal.emit(asio::cancellation_type::terminal); });
+  context.run();
+  ASSERT_TRUE(outcome);
+  expect_code(ErrorCode::aborted, [&] { std::rethrow_exception(outcome); });
+}
+
+TEST_P(Contract, AStoppedWaiterLeavesNothingBehind) {
+  auto locks = open_client(store());
+  auto other = open_client(store());
+  auto lease = locks.try_acquire("key");
+  ASSERT_TRUE(lease);
+  std::stop_source stop;
+  auto waiting = std::async(std::launch::async, [&] {
+    expect_code(ErrorCode::aborted, [&] { (void)other.acquire("key", {.wait = {.timeout = 60s}}, stop.get_token()); });
+  });
+  std::this_thread::sleep_for(50ms);
+  stop.request_stop();
+  waiting.get();
+  EXPECT_TRUE(lease->release());
+  // Whatever turn the stopped waiter had must not keep the key from others for longer than a moment.
+  EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = 2s}}));
+  EXPECT_FALSE(locks.is_locked("key"));
+}
+
+}  // namespace
+}  // namespace syncguard::testing

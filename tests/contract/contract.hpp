@@ -1,0 +1,143 @@
+// What the tests of the suite share. Uses the public API only, since the suite is installed.
+#pragma once
+
+#include <syncguard/async.hpp>
+#include <syncguard/backend.hpp>
+#include <syncguard/syncguard.hpp>
+#include <syncguard/testing/contract_suite.hpp>
+
+#include <asio/co_spawn.hpp>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/use_future.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace syncguard::testing {
+
+using namespace std::chrono_literals;
+
+// Runs a backend's coroutines one at a time, for tests of the backend itself.
+class RawBackend {
+ public:
+  explicit RawBackend(std::unique_ptr<Backend> backend)
+      : backend_(std::move(backend)), thread_([this] { context_.run(); }) {}
+  RawBackend(const RawBackend&) = delete;
+  RawBackend& operator=(const RawBackend&) = delete;
+  ~RawBackend() {
+    const auto limits = limits_for({});
+    run(backend_->close(limits));
+    work_.reset();
+    thread_.join();
+  }
+
+  Backend& operator*() { return *backend_; }
+
+  static CallLimits limits_for(std::stop_token stop, std::chrono::milliseconds timeout = 10s) {
+    return {std::move(stop), std::chrono::steady_clock::now() + timeout};
+  }
+
+  AcquireReply acquire(const Key& key, const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop = {}) {
+    const AcquireRequest request{key, id, ttl};
+    const auto limits = limits_for(std::move(stop));
+    return run(backend_->acquire(request, limits));
+  }
+  ReleaseReply release(const LockId& id, std::stop_token stop = {}) {
+    const auto limits = limits_for(std::move(stop));
+    return run(backend_->release(id, limits));
+  }
+  ExtendReply extend(const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop = {}) {
+    const auto limits = limits_for(std::move(stop));
+    return run(backend_->extend(id, ttl, limits));
+  }
+  bool is_locked(const Key& key, std::stop_token stop = {}) {
+    const auto limits = limits_for(std::move(stop));
+    return run(backend_->is_locked(key, limits));
+  }
+  std::optional<LockRecord> lookup(const Key& key, std::stop_token stop = {}) {
+    const auto limits = limits_for(std::move(stop));
+    return run(backend_->lookup(key, limits));
+  }
+  std::optional<LockRecord> lookup(const LockId& id, std::stop_token stop = {}) {
+    const auto limits = limits_for(std::move(stop));
+    return run(backend_->lookup(id, limits));
+  }
+
+  template <typename Result>
+  Result run(asio::awaitable<Result> operation) {
+    return asio::co_spawn(context_, std::move(operation), asio::use_future).get();
+  }
+
+ private:
+  asio::io_context context_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
+  std::unique_ptr<Backend> backend_;
+  std::thread thread_;
+};
+
+// A client of the test's store.
+inline Locks open_client(BackendFixture& store, ClientOptions options = {}) {
+  auto backend = store.make_backend({.log = options.log});
+  return Locks(std::move(backend), std::move(options));
+}
+
+inline const Granted& granted(const AcquireReply& reply) {
+  if (!std::holds_alternative<Granted>(reply)) throw std::logic_error("the lock was not granted");
+  return std::get<Granted>(reply);
+}
+inline bool contended(const AcquireReply& reply) { return std::holds_alternative<Contended>(reply); }
+inline bool released(const ReleaseReply& reply) { return std::holds_alternative<Released>(reply); }
+inline bool extended(const ExtendReply& reply) { return std::holds_alternative<Extended>(reply); }
+
+template <typename Function>
+void expect_code(ErrorCode code, Function&& function) {
+  try {
+    std::forward<Function>(function)();
+    FAIL() << "expected " << to_string(code) << ", but nothing was thrown";
+  } catch (const LockError& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+  }
+}
+
+// Something that happens once, and can be waited for.
+class Signal {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  bool wait_for(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+// Jain's index: 1 if everybody got the same, 1/n if one got all.
+inline double jain(const std::vector<int>& counts) {
+  double sum = 0;
+  double squares = 0;
+  for (const int count : counts) {
+    sum += count;
+    squares += static_cast<double>(count) * count;
+  }
+  return squares == 0 ? 0 : sum * sum / (static_cast<double>(counts.size()) * squares);
+}
+
+}  // namespace syncguard::testing

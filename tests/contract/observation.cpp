@@ -1,0 +1,159 @@
+// What can be observed: the same scenario gives the same events on every backend.
+
+#include "contract/contract.hpp"
+#include "contract/parts.hpp"
+
+#include <sstream>
+
+namespace syncguard::testing {
+
+const bool parts::observation = true;
+
+namespace {
+
+// Events as lines, for comparison.
+class EventLog {
+ public:
+  TelemetryOptions options(std::function<bool(const LockEvent&)> include_raw = nullptr) {
+    TelemetryOptions options;
+    options.on_event = [this](const LockEvent& event) {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(event);
+    };
+    options.include_raw = std::move(include_raw);
+    return options;
+  }
+
+  std::vector<LockEvent> events() {
+    const std::lock_guard lock(mutex_);
+    return events_;
+  }
+
+  std::vector<std::string> lines() {
+    std::vector<std::string> lines;
+    for (const auto& event : events()) {
+      std::ostringstream line;
+      line << to_string(event.type) << ' ' << to_string(event.result);
+      if (event.reason) line << ' ' << to_string(*event.reason);
+      if (event.error) line << ' ' << to_string(*event.error);
+      if (!event.key_hash.empty()) line << " key";
+      if (!event.lock_id_hash.empty()) line << " id";
+      lines.push_back(line.str());
+    }
+    return lines;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<LockEvent> events_;
+};
+
+TEST_P(Contract, TheSameScenarioGivesTheSameEvents) {
+  EventLog log;
+  auto locks = open_client(store(), {.telemetry = log.options()});
+  auto lease = locks.acquire("key");
+  EXPECT_FALSE(locks.try_acquire("key"));
+  EXPECT_TRUE(locks.is_locked("key"));
+  EXPECT_TRUE(locks.lookup(Key("key")));
+  EXPECT_TRUE(locks.lookup(lease.id()));
+  EXPECT_TRUE(lease.extend(60s));
+  EXPECT_TRUE(lease.release());
+  EXPECT_FALSE(locks.release(lease.id()));
+  EXPECT_FALSE(locks.extend(lease.id(), 1s));
+  EXPECT_FALSE(locks.lookup(Key("key")));
+  EXPECT_FALSE(locks.is_locked("key"));
+  store().set_fence_counter("full", Fence::refuse_above);
+  expect_code(ErrorCode::internal, [&] { (void)locks.try_acquire("full"); });
+  std::stop_source stop;
+  stop.request_stop();
+  expect_code(ErrorCode::aborted, [&] { (void)locks.is_locked("key", stop.get_token()); });
+  locks.close();
+  EXPECT_EQ(log.lines(), (std::vector<std::string>{
+                             "acquire ok key id",
+                             "acquire fail locked key id",
+                             "isLocked ok key",
+                             "lookup ok key",
+                             "lookup ok id",
+                             "extend ok id",
+                             "release ok id",
+                             "release fail not-found id",
+                             "extend fail not-found id",
+                             "lookup fail not-found key",
+                             "isLocked ok key",
+                             "acquire error Internal key id",
+                             "isLocked error Aborted key",
+                         }));
+}
+
+TEST_P(Contract, EventsCarryHashesAndNeverRawIdentifiersUnasked) {
+  EventLog log;
+  auto locks = open_client(store(), {.telemetry = log.options()});
+  const auto lease = locks.try_acquire("key");
+  locks.close();
+  const auto events = log.events();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events[0].key_hash, hash_key("key"));
+  EXPECT_EQ(events[0].lock_id_hash, hash_key(lease->id().view()));
+  EXPECT_TRUE(events[0].key.empty());
+  EXPECT_TRUE(events[0].lock_id.empty());
+  EXPECT_GE(events[0].duration, 0ns);
+}
+
+TEST_P(Contract, RawIdentifiersAreGivenWhereAllowedAndNeverForSecrets) {
+  EventLog log;
+  auto locks = open_client(store(), {.telemetry = log.options([](const LockEvent&) { return true; })});
+  (void)locks.is_locked("plain");
+  (void)locks.is_locked("user:API_KEY:7");
+  (void)locks.is_locked("reset-Password");
+  locks.close();
+  const auto events = log.events();
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0].key, "plain");
+  EXPECT_EQ(events[1].key, "");
+  EXPECT_EQ(events[2].key, "");
+  EXPECT_EQ(events[2].key_hash, hash_key("reset-Password"));
+}
+
+TEST_P(Contract, RenewalsAndDestructorsReportToo) {
+  EventLog log;
+  auto locks = open_client(store(), {.telemetry = log.options()});
+  {
+    const auto lease = locks.acquire("key", {.ttl = 300ms, .auto_extend = true});
+    std::this_thread::sleep_for(250ms);
+  }
+  locks.close();
+  const auto lines = log.lines();
+  EXPECT_EQ(lines.front(), "acquire ok key id");
+  EXPECT_THAT(lines, ::testing::Contains("extend ok id"));
+  EXPECT_EQ(lines.back(), "release ok id");
+}
+
+TEST_P(Contract, ASlowOrThrowingCallbackHarmsNothing) {
+  std::atomic<int> delivered{0};
+  std::atomic<std::uint64_t> dropped{0};
+  TelemetryOptions telemetry;
+  telemetry.queue_capacity = 4;
+  telemetry.on_event = [&](const LockEvent& event) {
+    ++delivered;
+    dropped += event.dropped_before;
+    std::this_thread::sleep_for(20ms);
+    throw std::runtime_error("ignored");
+  };
+  auto locks = open_client(store(), {.telemetry = telemetry});
+  for (int i = 0; i < 50; ++i) (void)locks.is_locked("key");
+  locks.close();
+  // What was dropped at the very end has no event after it that could tell.
+  EXPECT_GT(dropped, 0U);
+  EXPECT_LT(delivered, 50);
+}
+
+TEST_P(Contract, DeclaresWhatItCanDo) {
+  const auto backend = store().make_backend({});
+  const auto capabilities = backend->capabilities();
+  EXPECT_FALSE(capabilities.name.empty());
+  EXPECT_TRUE(capabilities.fencing);
+  EXPECT_GT(capabilities.operation_timeout, 0ms);
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,291 @@
+// One attempt at a time: acquire, release, extend, is_locked, lookup.
+
+#include "contract/contract.hpp"
+#include "contract/parts.hpp"
+
+namespace syncguard::testing {
+
+const bool parts::operations = true;
+
+namespace {
+
+TEST_P(Contract, GrantsAFreeKeyAndTellsForHowLong) {
+  RawBackend backend(store().make_backend({}));
+  const auto before = store().now();
+  const auto reply = granted(backend.acquire("key", LockId::generate(), 30s));
+  const auto after = store().now();
+  EXPECT_GE(reply.expires_at, before + 30s);
+  EXPECT_LE(reply.expires_at, after + 30s);
+  EXPECT_EQ(reply.remaining, 30s);
+  EXPECT_EQ(reply.fence, Fence(1));
+}
+
+TEST_P(Contract, RefusesAHeldKeyAndTellsHowLongItStays) {
+  RawBackend backend(store().make_backend({}));
+  granted(backend.acquire("key", LockId::generate(), 30s));
+  const auto reply = backend.acquire("key", LockId::generate(), 30s);
+  ASSERT_TRUE(contended(reply));
+  const auto free_in = std::get<Contended>(reply).free_in;
+  EXPECT_LE(free_in, 31s);
+  EXPECT_GT(free_in, 25s);
+}
+
+TEST_P(Contract, KeepsKeysApart) {
+  RawBackend backend(store().make_backend({}));
+  granted(backend.acquire("one", LockId::generate(), 30s));
+  granted(backend.acquire("other", LockId::generate(), 30s));
+  granted(backend.acquire("ONE", LockId::generate(), 30s));
+}
+
+TEST_P(Contract, SpellingsOfTheSameTextAreTheSameKey) {
+  RawBackend backend(store().make_backend({}));
+  granted(backend.acquire("\xc3\xa9", LockId::generate(), 30s));
+  EXPECT_TRUE(contended(backend.acquire("e\xcc\x81", LockId::generate(), 30s)));
+}
+
+TEST_P(Contract, TakesEveryKeyThatIsValid) {
+  RawBackend backend(store().make_backend({}));
+  for (const std::string& text :
+       {std::string("with space"), std::string("slash/in/key"), std::string("a:b:c"),
+        std::string("quote\"back\\slash\ttab\n'"), std::string("."), std::string("__x__"),
+        std::string("\xf0\x9f\x94\x92"), std::string("{tag}key"), std::string("%2F"), std::string(512, 'x')}) {
+    const auto id = LockId::generate();
+    granted(backend.acquire(text, id, 30s));
+    EXPECT_TRUE(backend.is_locked(text)) << text;
+    const auto record = backend.lookup(id);
+    ASSERT_TRUE(record) << text;
+    EXPECT_EQ(record->key.str(), text);
+    EXPECT_TRUE(released(backend.release(id))) << text;
+  }
+}
+
+TEST_P(Contract, ANonReentrantKeyIsContendedWhoeverAsks) {
+  auto locks = open_client(store());
+  const auto lease = locks.try_acquire("key");
+  ASSERT_TRUE(lease);
+  EXPECT_FALSE(locks.try_acquire("key"));
+}
+
+TEST_P(Contract, AnAcquireSentAgainGivesTheSameAnswer) {
+  RawBackend backend(store().make_backend({}));
+  const auto id = LockId::generate();
+  const auto first = granted(backend.acquire("key", id, 30s));
+  store().let_pass(20ms);
+  const auto second = granted(backend.acquire("key", id, 30s));
+  EXPECT_EQ(second.fence, first.fence);
+  EXPECT_EQ(second.expires_at, first.expires_at);
+  EXPECT_LT(second.remaining, first.remaining);
+  EXPECT_EQ(store().fence_counter("key"), 1U);
+}
+
+TEST_P(Contract, AnAcquireSentAgainAfterItsReleaseIsANewOne) {
+  RawBackend backend(store().make_backend({}));
+  const auto id = LockId::generate();
+  const auto first = granted(backend.acquire("key", id, 30s));
+  ASSERT_TRUE(released(backend.release(id)));
+  EXPECT_GT(granted(backend.acquire("key", id, 30s)).fence, first.fence);
+}
+
+TEST_P(Contract, ReleasesOnceAndFreesTheKey) {
+  RawBackend backend(store().make_backend({}));
+  const auto id = LockId::generate();
+  granted(backend.acquire("key", id, 30s));
+  EXPECT_TRUE(released(backend.release(id)));
+  EXPECT_FALSE(backend.is_locked("key"));
+  const auto again = backend.release(id);
+  ASSERT_FALSE(released(again)) << "at most once";
+  EXPECT_EQ(std::get<Missing>(again), Missing::not_found);
+  granted(backend.acquire("key", LockId::generate(), 30s));
+}
+
+TEST_P(Contract, ReleasingOrExtendingAnUnknownIdIsNotFound) {
+  RawBackend backend(store().make_backend({}));
+  EXPECT_EQ(std::get<Missing>(backend.release(LockId::generate())), Missing::not_found);
+  EXPECT_EQ(std::get<Missing>(backend.extend(LockId::generate(), 30s)), Missing::not_found);
+}
+
+TEST_P(Contract, AnOldHolderCanTouchNothingOfTheNewOne) {
+  RawBackend backend(store().make_backend({}));
+  const auto old_id = LockId::generate();
+  const auto new_id = LockId::generate();
+  granted(backend.acquire("key", old_id, 1ms));
+  store().let_pass(1100ms);
+  const auto taken = granted(backend.acquire("key", new_id, 30s));
+  EXPECT_FALSE(released(backend.release(old_id)));
+  EXPECT_FALSE(extended(backend.extend(old_id, 1ms)));
+  EXPECT_FALSE(backend.lookup(old_id));
+  const auto record = backend.lookup(Key("key"));
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->lock_id, new_id);
+  EXPECT_EQ(record->expires_at, taken.expires_at);
+  EXPECT_TRUE(released(backend.release(new_id)));
+}
+
+TEST_P(Contract, ALockLivesForTheToleranceAfterItsExpiryAndNotLonger) {
+  RawBackend backend(store().make_backend({}));
+  const auto id = LockId::generate();
+  granted(backend.acquire("key", id, 100ms));
+  store().let_pass(200ms);
+  EXPECT_TRUE(backend.is_locked("key"));
+  EXPECT_TRUE(backend.lookup(Key("key")));
+  EXPECT_TRUE(backend.lookup(id));
+  const auto refused = backend.acquire("key", LockId::generate(), 30s);
+  ASSERT_TRUE(contended(refused));
+  EXPECT_LE(std::get<Contended>(refused).free_in, 900ms);
+  const auto again = granted(backend.acquire("key", id, 100ms));
+  EXPECT_LE(again.remaining, -100ms) << "still the same lock, and its time is up";
+
+  store().let_pass(1000ms);
+  EXPECT_FALSE(backend.is_locked("key"));
+  EXPECT_FALSE(backend.lookup(Key("key")));
+  EXPECT_FALSE(backend.lookup(id));
+  granted(backend.acquire("key", LockId::generate(), 30s));
+}
+
+TEST_P(Contract, ExtendReplacesWhatIsLeft) {
+  RawBackend backend(store().make_backend({}));
+  const auto id = LockId::generate();
+  const auto first = granted(backend.acquire("key", id, 30s));
+
+  const auto before = store().now();
+  const auto longer = std::get<Extended>(backend.extend(id, 60s));
+  EXPECT_GE(longer.expires_at, before + 60s);
+  EXPECT_LE(longer.expires_at, store().now() + 60s);
+  EXPECT_EQ(longer.remaining, 60s);
+
+  const auto shorter = std::get<Extended>(backend.extend(id, 5s));
+  EXPECT_LT(shorter.expires_at, first.expires_at) << "replaced, not added";
+  const auto record = backend.lookup(id);
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->expires_at, shorter.expires_at);
+  EXPECT_EQ(record->fence, first.fence);
+  EXPECT_EQ(record->acquired_at, first.expires_at - 30s);
+}
+
+TEST_P(Contract, ExtendWorksInTheToleranceAndNeverRevives) {
+  RawBackend backend(store().make_backend({}));
+  const auto in_time = LockId::generate();
+  const auto too_late = LockId::generate();
+  granted(backend.acquire("in time", in_time, 100ms));
+  granted(backend.acquire("too late", too_late, 100ms));
+  store().let_pass(300ms);
+  EXPECT_TRUE(extended(backend.extend(in_time, 30s)));
+  store().let_pass(900ms);
+  EXPECT_FALSE(extended(backend.extend(too_late, 30s)));
+  EXPECT_FALSE(backend.is_locked("too late"));
+  EXPECT_FALSE(released(backend.release(too_late)));
+  EXPECT_TRUE(backend.is_locked("in time"));
+}
+
+TEST_P(Contract, IsLockedAndLookupChangeNothing) {
+  RawBackend backend(store().make_backend({}));
+  const auto id = LockId::generate();
+  granted(backend.acquire("key", id, 30s));
+  const auto before = backend.lookup(id);
+  store().let_pass(5ms);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(backend.is_locked("key"));
+    EXPECT_EQ(backend.lookup(id), before);
+    EXPECT_EQ(backend.lookup(Key("key")), before);
+  }
+  EXPECT_FALSE(backend.is_locked("absent"));
+  EXPECT_FALSE(backend.lookup(Key("absent")));
+  EXPECT_FALSE(store().is_stored("absent"));
+  EXPECT_EQ(store().fence_counter("absent"), 0U);
+}
+
+TEST_P(Contract, IsLockedRemovesNothingUnlessAsked) {
+  store().put({"key", LockId::generate(), store().now() - 1h, store().now() - 2h, Fence(3)});
+  RawBackend backend(store().make_backend({}));
+  EXPECT_FALSE(backend.is_locked("key"));
+  EXPECT_TRUE(store().is_stored("key"));
+}
+
+TEST_P(Contract, CleanupRemovesOnlyWhatIsLongDeadAndNeverACounter) {
+  RawBackend backend(store().make_backend({.cleanup_in_is_locked = true}));
+  store().set_fence_counter("dead", 7);
+  store().put({"dead", LockId::generate(), store().now() - 1h, store().now() - 2h, Fence(7)});
+  EXPECT_FALSE(backend.is_locked("dead")) << "cleanup does not change the answer";
+  if (store().can_clean_up()) {
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    while (store().is_stored("dead") && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(5ms);
+    EXPECT_FALSE(store().is_stored("dead"));
+  }
+  EXPECT_EQ(store().fence_counter("dead"), 7U);
+  EXPECT_EQ(granted(backend.acquire("dead", LockId::generate(), 30s)).fence, Fence(8));
+}
+
+TEST_P(Contract, CleanupSparesWhatAnExtendUnderWayCouldStillReach) {
+  store().put({"guarded", LockId::generate(), store().now() - 1500ms, store().now() - 1h, Fence(1)});
+  RawBackend backend(store().make_backend({.cleanup_in_is_locked = true}));
+  EXPECT_FALSE(backend.is_locked("guarded"));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(store().is_stored("guarded"));
+}
+
+TEST_P(Contract, UnderstandsARecordThatSomebodyElseWrote) {
+  RawBackend backend(store().make_backend({}));
+  const LockRecord record{"key", LockId::generate(), store().now() + 30s, store().now(), Fence(41)};
+  store().set_fence_counter("key", 41);
+  store().put(record);
+  EXPECT_EQ(backend.lookup(Key("key")), record);
+  EXPECT_EQ(backend.lookup(record.lock_id), record);
+  EXPECT_TRUE(backend.is_locked("key"));
+  EXPECT_TRUE(contended(backend.acquire("key", LockId::generate(), 30s)));
+  EXPECT_TRUE(extended(backend.extend(record.lock_id, 60s)));
+  EXPECT_TRUE(released(backend.release(record.lock_id)));
+  EXPECT_EQ(granted(backend.acquire("key", LockId::generate(), 30s)).fence, Fence(42));
+}
+
+TEST_P(Contract, ClientsOfOneStoreExcludeEachOther) {
+  auto one = open_client(store());
+  auto other = open_client(store());
+  auto lease = one.try_acquire("key");
+  ASSERT_TRUE(lease);
+  EXPECT_FALSE(other.try_acquire("key"));
+  EXPECT_TRUE(other.is_locked("key"));
+  EXPECT_TRUE(other.release(lease->id())) << "an id is enough, from anywhere";
+  EXPECT_TRUE(other.try_acquire("key"));
+}
+
+TEST_P(Contract, LookupsAreSanitised) {
+  auto locks = open_client(store());
+  const auto lease = locks.try_acquire("secret name");
+  ASSERT_TRUE(lease);
+  for (const auto& info : {locks.lookup(Key("secret name")), locks.lookup(lease->id()), locks.get_by_key("secret name"),
+                           locks.get_by_id(lease->id())}) {
+    ASSERT_TRUE(info);
+    EXPECT_EQ(info->key_hash, hash_key("secret name"));
+    EXPECT_EQ(info->lock_id_hash, hash_key(lease->id().view()));
+    EXPECT_EQ(info->expires_at, lease->expires_at());
+    EXPECT_EQ(info->acquired_at, lease->expires_at() - 30s);
+    EXPECT_EQ(info->fence, lease->fence());
+  }
+  for (const auto& record : {locks.get_by_key_raw("secret name"), locks.get_by_id_raw(lease->id())}) {
+    ASSERT_TRUE(record);
+    EXPECT_EQ(record->key, Key("secret name"));
+    EXPECT_EQ(record->lock_id, lease->id());
+  }
+  EXPECT_TRUE(locks.owns(lease->id()));
+  EXPECT_FALSE(locks.owns(LockId::generate()));
+  EXPECT_FALSE(locks.lookup(Key("absent")));
+  EXPECT_FALSE(locks.get_by_id_raw(LockId::generate()));
+}
+
+TEST_P(Contract, ByIdFromAnywhere) {
+  auto locks = open_client(store());
+  auto lease = locks.try_acquire("key");
+  ASSERT_TRUE(lease);
+  const LockId id = lease->detach();
+  EXPECT_FALSE(*lease);
+  EXPECT_TRUE(locks.is_locked("key"));
+  const auto expiry = locks.extend(id, 60s);
+  ASSERT_TRUE(expiry);
+  EXPECT_GT(*expiry, lease->expires_at());
+  EXPECT_TRUE(locks.release(id));
+  EXPECT_FALSE(locks.release(id));
+  EXPECT_FALSE(locks.extend(id, 60s));
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,186 @@
+// Waiting for a lock: time-outs, wake-ups, order.
+
+#include "contract/contract.hpp"
+#include "contract/parts.hpp"
+
+#include <atomic>
+
+namespace syncguard::testing {
+
+const bool parts::waiting = true;
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr AcquireOptions patient{
+    .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 10s}};
+// For stores that tell nobody.
+constexpr AcquireOptions polling{
+    .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 20ms, .max_delay = 50ms}};
+
+TEST_P(Contract, WaitingEndsWithAcquisitionTimeoutInTime) {
+  auto locks = open_client(store());
+  const auto lease = locks.try_acquire("key");
+  const auto start = steady_clock::now();
+  expect_code(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", {.wait = {.timeout = 300ms}}); });
+  const auto waited = steady_clock::now() - start;
+  EXPECT_GE(waited, 300ms);
+  EXPECT_LT(waited, 2s);
+}
+
+TEST_P(Contract, WithoutTimeItMakesOneAttempt) {
+  auto locks = open_client(store());
+  { EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = 0ms}})); }
+  const auto lease = locks.try_acquire("key");
+  expect_code(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", {.wait = {.timeout = 0ms}}); });
+}
+
+TEST_P(Contract, AReleaseWakesAWaiterOfAnotherClient) {
+  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+  auto holder = open_client(store());
+  auto waiter = open_client(store());
+  for (int round = 0; round < 5; ++round) {
+    auto lease = holder.acquire("key", options);
+    std::atomic<bool> acquired{false};
+    auto waiting = std::async(std::launch::async, [&] {
+      const auto taken = waiter.acquire("key", options);
+      acquired = true;
+      return steady_clock::now();
+    });
+    std::this_thread::sleep_for(100ms);
+    EXPECT_FALSE(acquired);
+    const auto released_at = steady_clock::now();
+    EXPECT_TRUE(lease.release());
+    EXPECT_LT(waiting.get() - released_at, 1s) << "far below the delay of ten seconds";
+  }
+}
+
+TEST_P(Contract, AReleaseByIdWakesAWaiterToo) {
+  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+  auto holder = open_client(store());
+  auto waiter = open_client(store());
+  auto lease = holder.acquire("key");
+  const LockId id = lease.detach();
+  auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("key", options).fence(); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(holder.release(id));
+  ASSERT_EQ(waiting.wait_for(1s), std::future_status::ready);
+  EXPECT_EQ(waiting.get(), Fence(2));
+}
+
+TEST_P(Contract, AWaiterTakesTheLockWhenItsHolderIsGone) {
+  auto locks = open_client(store());
+  locks.acquire("key", {.ttl = 200ms}).detach();
+  const auto start = steady_clock::now();
+  EXPECT_EQ(locks.acquire("key", patient).fence(), Fence(2));
+  const auto waited = steady_clock::now() - start;
+  EXPECT_GE(waited, 1100ms) << "the ttl and the tolerance";
+  EXPECT_LT(waited, 4s) << "far below the delay of ten seconds";
+}
+
+TEST_P(Contract, WaitersOfOneClientAreServedInTheOrderTheyCame) {
+  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+  auto locks = open_client(store());
+  auto lease = locks.acquire("key", options);
+  std::mutex mutex;
+  std::vector<int> order;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&, i] {
+      const auto mine = locks.acquire("key", options);
+      const std::lock_guard lock(mutex);
+      order.push_back(i);
+    });
+    std::this_thread::sleep_for(30ms);
+  }
+  EXPECT_TRUE(lease.release());
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_P(Contract, TryAcquireDoesNotQueue) {
+  auto locks = open_client(store());
+  const auto lease = locks.acquire("key");
+  auto waiting = std::async(std::launch::async, [&] {
+    expect_code(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", {.wait = {.timeout = 500ms}}); });
+  });
+  std::this_thread::sleep_for(50ms);
+  const auto start = steady_clock::now();
+  EXPECT_FALSE(locks.try_acquire("key"));
+  EXPECT_LT(steady_clock::now() - start, 400ms);
+  waiting.get();
+}
+
+TEST_P(Contract, WaitersOnDifferentKeysDoNotWaitForEachOther) {
+  auto locks = open_client(store());
+  const auto lease = locks.acquire("held");
+  auto waiting = std::async(std::launch::async, [&] {
+    expect_code(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("held", {.wait = {.timeout = 1s}}); });
+  });
+  std::this_thread::sleep_for(20ms);
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(locks.acquire("free"));
+  EXPECT_LT(steady_clock::now() - start, 900ms);
+  waiting.get();
+}
+
+// What workers that fight over one key see. In the critical section a worker is alone, holds the newest fence, and
+// stays for a millisecond.
+class Contest {
+ public:
+  explicit Contest(int workers) : turns_(static_cast<std::size_t>(workers)) {}
+
+  void run(int worker, Locks locks, const AcquireOptions& options, std::chrono::milliseconds duration) {
+    const auto end = steady_clock::now() + duration;
+    while (steady_clock::now() < end) {
+      const auto lease = locks.acquire("contested", options);
+      if (inside_.fetch_add(1) != 0) ++overlaps_;
+      if (!gate_.admit("contested", lease.fence())) ++overlaps_;
+      std::this_thread::sleep_for(1ms);
+      ++turns_[static_cast<std::size_t>(worker)];
+      inside_.fetch_sub(1);
+    }
+  }
+
+  [[nodiscard]] const std::vector<int>& turns() const { return turns_; }
+  [[nodiscard]] int overlaps() const { return overlaps_; }
+
+ private:
+  std::vector<int> turns_;
+  std::atomic<int> inside_{0};
+  std::atomic<int> overlaps_{0};
+  FenceGate gate_;
+};
+
+void expect_fair(const Contest& contest, bool tells_waiters) {
+  EXPECT_EQ(contest.overlaps(), 0);
+  for (const int turns : contest.turns()) EXPECT_GT(turns, 0) << "somebody starved";
+  if (tells_waiters) {
+    EXPECT_GE(jain(contest.turns()), 0.95) << ::testing::PrintToString(contest.turns());
+  }
+}
+
+TEST_P(Contract, ThreadsOfOneClientShareAKeyFairly) {
+  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+  Contest contest(8);
+  auto locks = open_client(store());
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 8; ++w) threads.emplace_back([&, w] { contest.run(w, locks, options, 1500ms); });
+  for (auto& thread : threads) thread.join();
+  expect_fair(contest, true);  // the line inside a client needs no help from the store
+}
+
+TEST_P(Contract, ClientsShareAKeyFairly) {
+  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+  Contest contest(8);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 8; ++w) {
+    threads.emplace_back([&, w] { contest.run(w, open_client(store()), options, 2500ms); });
+  }
+  for (auto& thread : threads) thread.join();
+  expect_fair(contest, store().tells_waiters());
+}
+
+}  // namespace
+}  // namespace syncguard::testing

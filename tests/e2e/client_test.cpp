@@ -1,0 +1,208 @@
+// The client as a whole: its threads, and its end.
+
+#include "e2e/faulty_client.hpp"
+
+#include <asio/co_spawn.hpp>
+#include <asio/io_context.hpp>
+#include <asio/thread_pool.hpp>
+#include <asio/use_future.hpp>
+
+#include <future>
+#include <optional>
+
+namespace syncguard::testing {
+namespace {
+
+TEST(Client, RefusesABlockingCallOnItsIoThreadAndNamesTheTwin) {
+  FaultyClient client;
+  std::promise<std::vector<std::string>> refused;
+  client.locks.async_is_locked("key", [&](const std::exception_ptr&, bool) {
+    std::vector<std::string> messages;
+    Lease none;
+    const auto note = [&](auto function) {
+      const auto error = error_of(function);
+      messages.emplace_back(error && error->code() == ErrorCode::invalid_argument ? error->what() : "not refused");
+    };
+    note([&] { (void)client.locks.acquire("key"); });
+    note([&] { (void)client.locks.try_acquire("key"); });
+    note([&] { (void)client.locks.release(LockId::generate()); });
+    refused.set_value(messages);
+  });
+  const auto messages = refused.get_future().get();
+  EXPECT_THAT(messages[0], ::testing::HasSubstr("async_acquire"));
+  EXPECT_THAT(messages[1], ::testing::HasSubstr("async_try_acquire"));
+  EXPECT_THAT(messages[2], ::testing::HasSubstr("async_release"));
+}
+
+TEST(Client, ClosingEndsWhateverIsUnderWayPromptly) {
+  FaultyClient client({.operation_timeout = 60s, .dispose_timeout = 2s});
+  const Gate never;
+  auto held = client.locks.acquire("held");
+  client.faults.always(Operation::acquire, Fault::hold(never));
+  client.faults.always(Operation::extend, Fault::hold(never));
+  client.faults.always(Operation::is_locked, Fault::hold(never));
+  auto acquiring = client.locks.async_acquire("key", {}, asio::use_future);
+  auto trying = client.locks.async_try_acquire("other", {}, asio::use_future);
+  auto extending = held.async_extend(1s, asio::use_future);
+  auto asking = client.locks.async_is_locked("key", asio::use_future);
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::acquire, 3));
+  const auto start = steady_clock::now();
+  client.locks.close();
+  // The two acquires are unanswered for ever, so their clearing up has to be given up after dispose_timeout.
+  EXPECT_LT(steady_clock::now() - start, 4s);
+  expect_error(ErrorCode::aborted, [&] { (void)acquiring.get(); });
+  expect_error(ErrorCode::aborted, [&] { (void)trying.get(); });
+  expect_error(ErrorCode::aborted, [&] { (void)extending.get(); });
+  expect_error(ErrorCode::aborted, [&] { (void)asking.get(); });
+}
+
+TEST(Client, ClosingSaysLostOnlyAfterItTriedToRelease) {
+  FaultyClient client;
+  auto lease = client.locks.acquire("key");
+  Gate gate;
+  client.faults.next(Operation::release, Fault::hold(gate));
+  const auto lost = lease.lost();
+  auto closing = std::async(std::launch::async, [&] { client.locks.close(); });
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::release, 1));
+  EXPECT_FALSE(lost.stop_requested());
+  gate.open();
+  closing.get();
+  EXPECT_TRUE(lost.stop_requested());
+  EXPECT_FALSE(client.store->stored("key"));
+}
+
+TEST(Client, ClosingReleasesManyLeases) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<Lease> leases;
+  {
+    Locks locks(make_memory_backend({.store = store}));
+    for (int i = 0; i < 500; ++i) leases.push_back(locks.acquire("key " + std::to_string(i)));
+  }
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_FALSE(store->stored("key " + std::to_string(i)));
+    EXPECT_TRUE(leases[static_cast<std::size_t>(i)].lost().stop_requested());
+  }
+}
+
+TEST(Client, ReportsReleasesThatFailedWhileClosing) {
+  std::atomic<int> reported{0};
+  FaultyClient client(
+      {.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { ++reported; }}});
+  const auto lease = client.locks.acquire("key");
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  client.locks.close();
+  EXPECT_EQ(reported, 1);
+  EXPECT_TRUE(lease.lost().stop_requested());
+}
+
+TEST(Client, MayBeDestroyedByAHandlerOnItsOwnIoThread) {
+  const auto store = std::make_shared<MemoryStore>();
+  auto locks = std::make_unique<Locks>(make_memory_backend({.store = store}));
+  auto lease = std::make_shared<Lease>(locks->acquire("key"));
+  Signal destroyed;
+  locks->async_is_locked("key", [&](const std::exception_ptr&, bool) {
+    locks.reset();
+    destroyed.set();
+  });
+  EXPECT_TRUE(destroyed.wait_for(5s));
+  EXPECT_TRUE(eventually([&] { return !store->stored("key"); }));
+  EXPECT_TRUE(eventually([&] { return lease->lost().stop_requested(); }));
+}
+
+TEST(Client, MayBeClosedInALostCallback) {
+  FaultyClient client;
+  const auto lease = client.locks.acquire("key", {.ttl = 30ms});
+  Signal closed;
+  const auto start = steady_clock::now();
+  const std::stop_callback on_lost(lease.lost(), [&] {
+    client.locks.close();
+    closed.set();
+  });
+  EXPECT_TRUE(closed.wait_for(5s));
+  EXPECT_LT(steady_clock::now() - start, 2s);
+}
+
+TEST(Client, MayBeClosedByManyThreadsAtOnce) {
+  FaultyClient client;
+  const auto lease = client.locks.acquire("key");
+  std::vector<std::future<void>> closers;
+  for (int i = 0; i < 8; ++i) closers.push_back(std::async(std::launch::async, [&] { client.locks.close(); }));
+  for (auto& closer : closers) closer.get();
+  EXPECT_FALSE(client.store->stored("key"));
+}
+
+TEST(Client, IsDestroyedSafelyWhileOthersStillUseIt) {
+  for (int round = 0; round < 20; ++round) {
+    std::optional<FaultyClient> client(std::in_place);
+    std::vector<std::future<void>> users;
+    std::atomic<int> started{0};
+    for (int i = 0; i < 4; ++i) {
+      users.push_back(std::async(std::launch::async, [locks = client->locks, &started]() mutable {
+        ++started;
+        const auto error = error_of([&] {
+          for (;;)
+            (void)locks.acquire("key", {.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
+        });
+        EXPECT_TRUE(error && error->code() == ErrorCode::aborted);
+      }));
+    }
+    EXPECT_TRUE(eventually([&] { return started == 4; }));
+    client->locks.close();
+    client.reset();
+    for (auto& user : users) user.get();
+  }
+}
+
+TEST(Client, OnTheCallersExecutorNothingOfItKeepsTheContextRunning) {
+  asio::io_context context;
+  auto locks = open_on(context.get_executor(), "memory:");
+  std::optional<Lease> kept;
+  locks.async_acquire("key", {.ttl = 1h}, [&](const std::exception_ptr&, Lease lease) { kept = std::move(lease); });
+  context.run_for(200ms);
+  ASSERT_TRUE(kept);
+  EXPECT_FALSE(context.stopped()) << "the lease's deadline is watched";
+  kept->async_release([](const std::exception_ptr&, bool) {});
+  const auto start = steady_clock::now();
+  context.run();
+  EXPECT_LT(steady_clock::now() - start, 5s) << "with no lease left, the context runs out of work";
+  locks.async_close([](const std::exception_ptr&, bool) {});
+  context.restart();
+  context.run();
+}
+
+TEST(Client, WorksOnAnExecutorOfManyThreads) {
+  asio::thread_pool pool(4);
+  auto locks = open_on(pool.get_executor(), "memory:");
+  std::atomic<int> inside{0};
+  std::atomic<int> overlaps{0};
+  std::vector<std::future<void>> workers;
+  for (int w = 0; w < 8; ++w) {
+    auto work = [&]() -> asio::awaitable<void> {
+      for (int i = 0; i < 50; ++i) {
+        auto lease = co_await locks.async_acquire("key", {.wait = {.timeout = 60s}}, asio::use_awaitable);
+        if (inside.fetch_add(1) != 0) ++overlaps;
+        inside.fetch_sub(1);
+        co_await lease.async_release(asio::use_awaitable);
+      }
+    };
+    workers.push_back(asio::co_spawn(pool, work(), asio::use_future));
+  }
+  for (auto& worker : workers) worker.get();
+  EXPECT_EQ(overlaps, 0);
+  locks.async_close(asio::use_future).get();
+  pool.join();
+}
+
+TEST(Client, CompletionsRunOnTheExecutorOfTheirToken) {
+  FaultyClient client;
+  asio::io_context context;
+  std::thread::id completed_on;
+  client.locks.async_is_locked("key", asio::bind_executor(context, [&](const std::exception_ptr&, bool) {
+                                 completed_on = std::this_thread::get_id();
+                               }));
+  context.run();
+  EXPECT_EQ(completed_on, std::this_thread::get_id());
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,63 @@
+// A client of a memory store, with a network in between that does what the test wants.
+#pragma once
+
+#include "expect_error.hpp"
+
+#include <syncguard/async.hpp>
+#include <syncguard/memory.hpp>
+#include <syncguard/testing/fault_injection.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace syncguard::testing {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+struct FaultyClient {
+  explicit FaultyClient(ClientOptions options = {})
+      : locks(with_faults(make_memory_backend({.store = store}), faults), std::move(options)) {}
+
+  std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
+  FaultControl faults;
+  Locks locks;
+};
+
+// Waits until condition() holds; false if it does not within ten seconds. For what happens in the background.
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto deadline = steady_clock::now() + 10s;
+  while (!condition()) {
+    if (steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+// Something that happens once, and can be waited for.
+class Signal {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  bool wait_for(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+}  // namespace syncguard::testing

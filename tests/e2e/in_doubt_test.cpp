@@ -1,0 +1,182 @@
+// Requests that may have taken effect although nobody knows.
+
+#include "e2e/faulty_client.hpp"
+
+#include <asio/use_future.hpp>
+
+#include <future>
+
+namespace syncguard::testing {
+namespace {
+
+TEST(InDoubt, ALostReplyNeverMakesAnAcquireLoseToItself) {
+  FaultyClient client;
+  client.faults.next(Operation::acquire, Fault::lose_reply(), 3);
+  const auto lease = client.locks.acquire("key", {.wait = {.retry_delay = 1ms}});
+  EXPECT_EQ(lease.fence(), Fence(1)) << "granted by the first request, told by the fourth";
+  EXPECT_EQ(client.faults.calls(Operation::acquire), 4U);
+  EXPECT_EQ(client.store->fence_counter("key"), 1U);
+}
+
+TEST(InDoubt, TransientErrorsAreRetriedAndPermanentOnesAreNot) {
+  FaultyClient client;
+  for (const auto code : {ErrorCode::service_unavailable, ErrorCode::rate_limited, ErrorCode::network_timeout}) {
+    client.faults.next(Operation::acquire, Fault::fail(code));
+  }
+  EXPECT_TRUE(client.locks.acquire("key", {.wait = {.retry_delay = 1ms}}));
+  for (const auto code : {ErrorCode::auth_failed, ErrorCode::invalid_argument, ErrorCode::internal}) {
+    client.faults.next(Operation::acquire, Fault::fail(code));
+    expect_error(code, [&] { (void)client.locks.acquire("key"); });
+  }
+}
+
+TEST(InDoubt, ATryThatLostItsReplySaysSoAndLeavesNoLockBehind) {
+  FaultyClient client;
+  client.faults.next(Operation::acquire, Fault::lose_reply());
+  const auto error = error_of([&] { (void)client.locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::network_timeout);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_EQ(error->context().key, "key");
+  EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
+}
+
+TEST(InDoubt, AnAcquisitionThatGaveUpInDoubtLeavesNoLockBehind) {
+  FaultyClient client;
+  client.faults.always(Operation::acquire, Fault::lose_reply());
+  const auto error =
+      error_of([&] { (void)client.locks.acquire("key", {.wait = {.timeout = 30ms, .retry_delay = 5ms}}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::acquisition_timeout);
+  EXPECT_THAT(error->what(), ::testing::HasSubstr("NetworkTimeout"));
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
+}
+
+TEST(InDoubt, ARetractionThatFailsIsTriedAgain) {
+  FaultyClient client;
+  client.faults.next(Operation::acquire, Fault::lose_reply());
+  client.faults.next(Operation::retract, Fault::fail(ErrorCode::service_unavailable), 2);
+  expect_error(ErrorCode::network_timeout, [&] { (void)client.locks.try_acquire("key"); });
+  EXPECT_TRUE(client.store->stored("key"));
+  EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
+  EXPECT_EQ(client.faults.calls(Operation::retract), 3U);
+}
+
+TEST(InDoubt, AStopEndsAnAcquireThatIsUnderWayAndItsClearingUpNeverOvertakesIt) {
+  FaultyClient client;
+  Gate gate;
+  client.faults.next(Operation::acquire, Fault::hold(gate));
+  std::stop_source stop;
+  auto acquiring = std::async(std::launch::async, [&] {
+    const auto error = error_of([&] { (void)client.locks.acquire("key", {}, stop.get_token()); });
+    return std::pair(error, steady_clock::now());
+  });
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::acquire, 1));
+  const auto requested = steady_clock::now();
+  stop.request_stop();
+  const auto [error, ended] = acquiring.get();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::aborted);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_LT(ended - requested, 500ms);
+
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(client.faults.calls(Operation::retract), 0U) << "the acquire is still unanswered";
+  gate.open();
+  EXPECT_TRUE(eventually([&] { return client.store->fence_counter("key") == 1 && !client.store->stored("key"); }));
+  EXPECT_EQ(client.faults.calls(Operation::retract), 1U);
+}
+
+TEST(InDoubt, ARepeatNeverOvertakesTheAcquireThatTimedOut) {
+  FaultyClient client({.operation_timeout = 50ms});
+  Gate gate;
+  client.faults.next(Operation::acquire, Fault::hold(gate));
+  auto acquiring = client.locks.async_acquire(
+      "key",
+      {.wait = {.timeout = 20s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 10ms, .max_delay = 10ms}},
+      asio::use_future);
+  EXPECT_EQ(acquiring.wait_for(300ms), std::future_status::timeout);
+  EXPECT_EQ(client.store->fence_counter("key"), 0U) << "all repeats wait behind the first";
+  gate.open();
+  EXPECT_EQ(acquiring.get().fence(), Fence(1));
+}
+
+TEST(InDoubt, OneOperationEndsByItsTimeOut) {
+  FaultyClient client({.operation_timeout = 60ms});
+  const Gate never;
+  for (const auto operation :
+       {Operation::acquire, Operation::release, Operation::extend, Operation::is_locked, Operation::lookup}) {
+    client.faults.always(operation, Fault::hold(never));
+  }
+  const auto id = LockId::generate();
+  const auto in_time = [](auto function) {
+    const auto start = steady_clock::now();
+    const auto error = error_of(function);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::network_timeout);
+    EXPECT_TRUE(error->in_doubt());
+    EXPECT_GE(steady_clock::now() - start, 60ms);
+    EXPECT_LT(steady_clock::now() - start, 1s);
+  };
+  in_time([&] { (void)client.locks.try_acquire("key"); });
+  in_time([&] { (void)client.locks.release(id); });
+  in_time([&] { (void)client.locks.extend(id, 1s); });
+  in_time([&] { (void)client.locks.is_locked("key"); });
+  in_time([&] { (void)client.locks.lookup(id); });
+}
+
+TEST(InDoubt, AnAnswerThatTookLongerThanTheTtlIsNoLease) {
+  FaultyClient client;
+  client.faults.next(Operation::acquire, Fault::delay(80ms));
+  const auto error = error_of([&] { (void)client.locks.try_acquire("key", {.ttl = 20ms}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::network_timeout);
+  EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
+}
+
+TEST(InDoubt, AWaiterWithoutAPlaceInTheQueuePolls) {
+  FaultyClient client;
+  for (const auto code : {ErrorCode::service_unavailable, ErrorCode::auth_failed}) {
+    auto lease = client.locks.acquire("key");
+    client.faults.always(Operation::join, Fault::fail(code));
+    auto waiting = client.locks.async_acquire(
+        "key",
+        {.wait = {.timeout = 20s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 5ms, .max_delay = 5ms}},
+        asio::use_future);
+    EXPECT_EQ(waiting.wait_for(50ms), std::future_status::timeout);
+    EXPECT_TRUE(lease.release());
+    EXPECT_TRUE(waiting.get());
+  }
+}
+
+TEST(InDoubt, WhatABackendThrowsUnexpectedlyIsAnInternalError) {
+  class Broken : public Backend {
+   public:
+    [[nodiscard]] Capabilities capabilities() const override { return {.name = "broken"}; }
+    asio::awaitable<AcquireReply> acquire(const AcquireRequest&, const CallLimits&) override {
+      throw std::out_of_range("a bug");
+      co_return Contended{};
+    }
+    asio::awaitable<ReleaseReply> release(const LockId&, const CallLimits&) override { co_return Missing::not_found; }
+    asio::awaitable<ExtendReply> extend(const LockId&, std::chrono::milliseconds, const CallLimits&) override {
+      co_return Missing::not_found;
+    }
+    asio::awaitable<bool> is_locked(const Key&, const CallLimits&) override { co_return false; }
+    asio::awaitable<std::optional<LockRecord>> lookup(const Key&, const CallLimits&) override {
+      co_return std::nullopt;
+    }
+    asio::awaitable<std::optional<LockRecord>> lookup(const LockId&, const CallLimits&) override {
+      co_return std::nullopt;
+    }
+  };
+  Locks locks(std::make_unique<Broken>());
+  const auto error = error_of([&] { (void)locks.acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::internal);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_THROW(std::rethrow_exception(error->context().cause), std::out_of_range);
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,183 @@
+// Leases when requests fail, hang or come late.
+
+#include "e2e/faulty_client.hpp"
+
+#include <asio/use_future.hpp>
+
+#include <future>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+TEST(Lease, SurvivesRenewalsThatFailForAWhile) {
+  FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
+  const auto lease = client.locks.acquire("key", {.ttl = 600ms, .auto_extend = true});
+  client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable), 3);
+  client.faults.next(Operation::extend, Fault::lose_reply());
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 6));
+  EXPECT_FALSE(lease.lost().stop_requested());
+  EXPECT_TRUE(client.locks.owns(lease.id()));
+}
+
+TEST(Lease, IsLostAtItsDeadlineWhenNoRenewalSucceeds) {
+  std::vector<std::string> warnings;
+  std::mutex mutex;
+  FaultyClient client({.log = Log([&](LogLevel, std::string_view message) {
+                         const std::lock_guard lock(mutex);
+                         warnings.emplace_back(message);
+                       })});
+  client.faults.always(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
+  const auto start = steady_clock::now();
+  const auto lease = client.locks.acquire("key", {.ttl = 300ms, .auto_extend = true});
+  Signal lost;
+  const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
+  ASSERT_TRUE(lost.wait_for(5s));
+  EXPECT_GE(steady_clock::now() - start, 290ms);
+  EXPECT_GE(client.faults.calls(Operation::extend), 3U);
+  EXPECT_TRUE(client.locks.is_locked("key")) << "the store lets go later than the lease";
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(warnings.size(), 1U) << "rate limited";
+  EXPECT_EQ(warnings[0].find("key"), std::string::npos);
+}
+
+TEST(Lease, IsLostAtItsDeadlineWhileARenewalHangs) {
+  FaultyClient client;
+  const Gate never;
+  client.faults.always(Operation::extend, Fault::hold(never));
+  const auto lease = client.locks.acquire("key", {.ttl = 200ms, .auto_extend = true});
+  Signal lost;
+  const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
+  EXPECT_TRUE(lost.wait_for(1s)) << "well before the operation's time-out of two seconds";
+}
+
+TEST(Lease, LostFiresOnAThreadThatRenewsNothing) {
+  FaultyClient client({.dispose_timeout = 200ms});
+  const auto doomed = client.locks.acquire("doomed", {.ttl = 50ms});
+  const auto renewed = client.locks.acquire("renewed", {.ttl = 200ms, .auto_extend = true});
+  Signal blocked;
+  Signal unblock;
+  const std::stop_callback on_lost(doomed.lost(), [&] {
+    blocked.set();
+    unblock.wait_for(10s);
+  });
+  ASSERT_TRUE(blocked.wait_for(5s));
+  const auto before = client.faults.calls(Operation::extend);
+  EXPECT_TRUE(client.faults.wait_for_calls(Operation::extend, before + 5)) << "renewals go on meanwhile";
+  EXPECT_FALSE(renewed.lost().stop_requested());
+  unblock.set();
+}
+
+TEST(Lease, AnExtendOfTheApplicationsWaitsForTheRenewalUnderWay) {
+  FaultyClient client;
+  Gate gate;
+  client.faults.next(Operation::extend, Fault::hold(gate));
+  auto lease = client.locks.acquire("key", {.ttl = 900ms, .auto_extend = true});
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1));
+  auto extending = lease.async_extend(30s, asio::use_future);
+  EXPECT_EQ(extending.wait_for(50ms), std::future_status::timeout) << "one request in flight per lease";
+  EXPECT_EQ(client.faults.calls(Operation::extend), 1U);
+  gate.open();
+  EXPECT_TRUE(extending.get());
+  EXPECT_GT(lease.remaining(), 25s);
+}
+
+TEST(Lease, AReleaseCancelsTheRenewalUnderWay) {
+  FaultyClient client;
+  const Gate never;
+  client.faults.next(Operation::extend, Fault::hold(never));
+  auto lease = client.locks.acquire("key", {.ttl = 900ms, .auto_extend = true});
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1));
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(lease.release());
+  EXPECT_LT(steady_clock::now() - start, 500ms);
+  EXPECT_FALSE(lease.lost().stop_requested());
+}
+
+TEST(Lease, AReleaseMayBeTriedAgainAfterAnError) {
+  FaultyClient client;
+  auto lease = client.locks.acquire("key", {.ttl = 5s, .auto_extend = true});
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  expect_error(ErrorCode::service_unavailable, [&] { (void)lease.release(); });
+  EXPECT_TRUE(lease) << "not released yet";
+  EXPECT_TRUE(client.store->stored("key"));
+  EXPECT_TRUE(lease.release());
+  EXPECT_FALSE(client.store->stored("key"));
+}
+
+TEST(Lease, AReleaseWhoseReplyWasLostCannotSucceedTwice) {
+  FaultyClient client;
+  auto lease = client.locks.acquire("key");
+  client.faults.next(Operation::release, Fault::lose_reply());
+  expect_error(ErrorCode::network_timeout, [&] { (void)lease.release(); });
+  EXPECT_FALSE(lease.release()) << "the first one took effect";
+}
+
+TEST(Lease, AFailingReleaseInTheDestructorIsReportedAndNeverThrows) {
+  std::vector<ErrorCode> reported;
+  FaultyClient client({.callbacks = {.on_release_error = [&](const LockError& error, const ReleaseContext& context) {
+                         EXPECT_EQ(context.key, "key");
+                         reported.push_back(error.code());
+                         throw std::runtime_error("swallowed");
+                       }}});
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::auth_failed));
+  { const auto lease = client.locks.acquire("key"); }
+  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::auth_failed});
+}
+
+TEST(Lease, TheDestructorNeverWaitsLongerThanItsTimeOut) {
+  std::vector<ErrorCode> reported;
+  FaultyClient client(
+      {.dispose_timeout = 100ms, .callbacks = {.on_release_error = [&](const LockError& error, const auto&) {
+                                   reported.push_back(error.code());
+                                 }}});
+  const Gate never;
+  client.faults.next(Operation::release, Fault::hold(never));
+  auto start = steady_clock::now();
+  {
+    const auto lease = client.locks.acquire("key");
+    start = steady_clock::now();
+  }
+  EXPECT_LT(steady_clock::now() - start, 1s);
+  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::network_timeout});
+}
+
+TEST(Lease, AnInDoubtExtendLeavesTheEarlierDeadline) {
+  FaultyClient client;
+  auto lease = client.locks.acquire("key", {.ttl = 30s});
+  client.faults.next(Operation::extend, Fault::lose_reply());
+  expect_error(ErrorCode::network_timeout, [&] { (void)lease.extend(2s); });
+  EXPECT_LE(lease.remaining(), 2s);
+  client.faults.next(Operation::extend, Fault::lose_reply());
+  expect_error(ErrorCode::network_timeout, [&] { (void)lease.extend(60s); });
+  EXPECT_LE(lease.remaining(), 2s);
+  client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
+  expect_error(ErrorCode::service_unavailable, [&] { (void)lease.extend(1ms); });
+  EXPECT_GT(lease.remaining(), 1s) << "that one certainly had no effect";
+}
+
+TEST(Lease, TheDeadlineCountsFromBeforeTheRequestWasSent) {
+  FaultyClient client;
+  client.faults.next(Operation::acquire, Fault::delay(200ms));
+  const auto lease = client.locks.acquire("key", {.ttl = 1s});
+  EXPECT_LE(lease.remaining(), 800ms);
+}
+
+TEST(Lease, OnTheIoThreadTheDestructorHandsTheReleaseOver) {
+  FaultyClient client;
+  Gate gate;
+  client.faults.next(Operation::release, Fault::hold(gate));
+  Signal destroyed;
+  client.locks.async_acquire("key", {}, [&](const std::exception_ptr& error, Lease lease) {
+    EXPECT_FALSE(error);
+    { const Lease gone = std::move(lease); }
+    destroyed.set();
+  });
+  EXPECT_TRUE(destroyed.wait_for(5s)) << "did not wait for the release";
+  EXPECT_TRUE(client.store->stored("key"));
+  gate.open();
+  EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,42 @@
+// g++ 12 destroys some temporaries twice inside a co_await expression. Our options are made so that this cannot hurt:
+// the address sanitizer would tell.
+
+#include "e2e/faulty_client.hpp"
+
+#include <asio/co_spawn.hpp>
+#include <asio/io_context.hpp>
+#include <asio/use_future.hpp>
+
+namespace syncguard::testing {
+namespace {
+
+TEST(OptionsInCoroutines, SurviveBeingWrittenInsideCoAwait) {
+  auto locks = open("memory:");
+  asio::io_context context;
+  std::stop_source stop;
+  const auto token = stop.get_token();
+  const auto script = [&]() -> asio::awaitable<int> {
+    int done = 0;
+    const std::string long_key(200, 'k');  // on the heap, where a double free shows
+    // What captures by value has to be named before the expression, as the documentation says.
+    const auto section = [long_key](Lease& held) -> asio::awaitable<int> {
+      co_return held.key().str() == long_key ? 1 : 0;
+    };
+    for (int i = 0; i < 10; ++i) {
+      auto lease = co_await locks.async_acquire(
+          long_key + std::to_string(i), {.ttl = 30s, .auto_extend = true, .wait = {.timeout = 10s, .stop = &token}},
+          asio::use_awaitable);
+      if (co_await lease.async_extend(5s, asio::use_awaitable)) ++done;
+      if (!co_await locks.async_try_acquire(long_key + std::to_string(i), {.ttl = 1s}, asio::use_awaitable)) ++done;
+      done += co_await locks.async_with_lock(long_key, {.ttl = 1s}, section, asio::use_awaitable);
+      if (co_await lease.async_release(asio::use_awaitable)) ++done;
+    }
+    co_return done;
+  };
+  auto result = asio::co_spawn(context, script(), asio::use_future);
+  context.run();
+  EXPECT_EQ(result.get(), 40);
+}
+
+}  // namespace
+}  // namespace syncguard::testing
