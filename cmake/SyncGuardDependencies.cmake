@@ -25,7 +25,8 @@ if(NOT TARGET SyncGuard::asio)
   set_target_properties(SyncGuard::asio PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${SyncGuard_asio_INCLUDE}"
     INTERFACE_LINK_LIBRARIES Threads::Threads)
-  # Asio 1.22 does not find clang's coroutines with libstdc++ by itself.
+  # Asio 1.22 does not find clang's coroutines with libstdc++ by itself. And it finds std::aligned_alloc only where a
+  # standard header was included before it: sources that differ in that would disagree on how memory is freed.
   set_property(TARGET SyncGuard::asio APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS
-    "$<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT;ASIO_HAS_STD_COROUTINE>")
+    ASIO_HAS_STD_ALIGNED_ALLOC=1 "$<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT;ASIO_HAS_STD_COROUTINE>")
 endif()

@@ -17,6 +17,7 @@ struct CallbackThread::State {
   std::deque<std::function<void()>> queue;
   bool started = false;
   bool finishing = false;
+  bool running = false;
   std::thread::id thread;
 
   void run() {
@@ -27,6 +28,7 @@ struct CallbackThread::State {
       if (queue.empty()) break;
       auto function = std::move(queue.front());
       queue.pop_front();
+      running = true;
       lock.unlock();
       try {
         function();
@@ -34,6 +36,7 @@ struct CallbackThread::State {
       }
       function = nullptr;
       lock.lock();
+      running = false;
     }
   }
 };
@@ -59,15 +62,20 @@ bool CallbackThread::is_this_thread() const {
   return state_->thread == std::this_thread::get_id();
 }
 
+bool CallbackThread::is_idle() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->queue.empty() && !state_->running;
+}
+
 void CallbackThread::finish() {
   const std::lock_guard lock(state_->mutex);
   state_->finishing = true;
   state_->changed.notify_all();
 }
 
-asio::awaitable<void> drained(CallbackThread& thread, asio::any_io_executor executor,
-                              std::chrono::steady_clock::time_point until) {
-  const auto ran = std::make_shared<WakeUp>(executor);
+asio::awaitable<void> drained(CallbackThread& thread, std::chrono::steady_clock::time_point until) {
+  if (thread.is_idle()) co_return;
+  const auto ran = std::make_shared<WakeUp>();
   if (thread.post([ran] { ran->wake(); })) co_await ran->wait(until, {});
 }
 

@@ -1,7 +1,6 @@
 // Where the application's callbacks run, so that they cannot hold up anything of ours.
 #pragma once
 
-#include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
 
 #include <chrono>
@@ -30,6 +29,8 @@ class CallbackThread {
   bool post(std::function<void()> function, std::size_t capacity = unlimited);
 
   [[nodiscard]] bool is_this_thread() const;
+  // Whether nothing is queued and nothing runs.
+  [[nodiscard]] bool is_idle() const;
 
   // Takes no more; what is queued still runs, and then the thread ends by itself.
   void finish();
@@ -41,7 +42,6 @@ class CallbackThread {
 };
 
 // Returns when everything that was posted before has run, or at the given time on the steady clock.
-asio::awaitable<void> drained(CallbackThread& thread, asio::any_io_executor executor,
-                              std::chrono::steady_clock::time_point until);
+asio::awaitable<void> drained(CallbackThread& thread, std::chrono::steady_clock::time_point until);
 
 }  // namespace syncguard::async

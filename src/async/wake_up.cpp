@@ -3,6 +3,7 @@
 #include <asio/associated_executor.hpp>
 #include <asio/bind_executor.hpp>
 #include <asio/post.hpp>
+#include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <algorithm>
@@ -19,20 +20,22 @@ constexpr std::chrono::hours never{24 * 365 * 10};
 void WakeUp::wake() noexcept {
   const std::lock_guard lock(mutex_);
   woken_ = true;
-  timer_.cancel();
+  if (timer_ != nullptr) timer_->cancel();
 }
 
 void WakeUp::stop() noexcept {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  timer_.cancel();
+  if (timer_ != nullptr) timer_->cancel();
 }
 
 asio::awaitable<WakeUp::Reason> WakeUp::wait(std::chrono::steady_clock::time_point until, std::stop_token stop) {
+  const auto wait_executor = co_await asio::this_coro::executor;
+  asio::steady_timer timer(wait_executor, std::min(until, std::chrono::steady_clock::now() + never));
   {
     const std::lock_guard lock(mutex_);
     stopped_ = false;
-    timer_.expires_at(std::min(until, std::chrono::steady_clock::now() + never));
+    timer_ = &timer;
   }
   {
     const std::stop_callback on_stop(stop, [this] { this->stop(); });
@@ -45,13 +48,15 @@ asio::awaitable<WakeUp::Reason> WakeUp::wait(std::chrono::steady_clock::time_poi
       if (self->woken_ || self->stopped_) {
         asio::post(executor, std::move(handler));
       } else {
-        self->timer_.async_wait(asio::bind_executor(
+        self->timer_->async_wait(asio::bind_executor(
             executor, [handler = std::move(handler)](const asio::error_code&) mutable { std::move(handler)(); }));
       }
     };
     co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start_waiting, asio::use_awaitable);
   }
+  // Whoever still holds the mutex may be about to touch the timer.
   const std::lock_guard lock(mutex_);
+  timer_ = nullptr;
   if (stopped_) co_return Reason::stopped;
   co_return std::exchange(woken_, false) ? Reason::woken : Reason::timed_out;
 }

@@ -1,7 +1,6 @@
 // The one way a coroutine of ours waits for something that is not I/O.
 #pragma once
 
-#include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
 #include <asio/steady_timer.hpp>
 
@@ -13,25 +12,23 @@
 namespace syncguard::async {
 
 // A signal to one waiting coroutine. Latched: a wake() that comes before wait() ends that wait at once. Always owned by
-// a shared_ptr, since whoever wakes may come late.
+// a shared_ptr, since whoever wakes may come late, even after the executor's context is gone.
 class WakeUp : public std::enable_shared_from_this<WakeUp> {
  public:
   enum class Reason { woken, timed_out, stopped };
-
-  explicit WakeUp(const asio::any_io_executor& executor) : timer_(executor) {}
 
   // Ends the current wait, or the next one. Any thread. Never resumes the coroutine on the calling thread.
   void wake() noexcept;
 
   // Waits until woken, until the given time (on the steady clock; time_point::max() is never), or until a stop is
-  // requested. One wait at a time.
+  // requested. Uses the awaiting coroutine's executor. One wait at a time.
   asio::awaitable<Reason> wait(std::chrono::steady_clock::time_point until, std::stop_token stop);
 
  private:
   void stop() noexcept;
 
   std::mutex mutex_;
-  asio::steady_timer timer_;
+  asio::steady_timer* timer_ = nullptr;  // of the wait that is under way, in its coroutine
   bool woken_ = false;
   bool stopped_ = false;
 };

@@ -74,10 +74,6 @@ CallLimits Client::disposal_limits() const {
   return {disposal_stop_.get_token(), steady_clock::now() + std::min(operation_timeout_, options_.dispose_timeout)};
 }
 
-std::shared_ptr<async::WakeUp> Client::make_wake_up() const {
-  return std::make_shared<async::WakeUp>(coroutine_executor_);
-}
-
 double Client::random(const Callbacks& callbacks) const {
   if (callbacks.random) return callbacks.random();
   // Not a seeded generator: after a fork, siblings would draw the same delays and collide for ever.
@@ -106,7 +102,7 @@ asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest req
   // Past this the lock is dead whatever happened to the request.
   const auto bound =
       steady_clock::now() + std::min<std::chrono::milliseconds>(request.ttl, std::chrono::hours(24)) + core::tolerance;
-  const auto pause = client->make_wake_up();
+  const auto pause = std::make_shared<async::WakeUp>();
   try {
     const Client::Operation operation(*client, Client::Operation::Purpose::tidying_up);
     for (int retry = 1;; ++retry) {
@@ -157,7 +153,7 @@ asio::awaitable<void> Client::operations_ended(steady_clock::time_point until) {
     {
       const std::lock_guard lock(mutex_);
       if (running_ == 0) co_return;
-      ended = make_wake_up();
+      ended = std::make_shared<async::WakeUp>();
       last_operation_ended_ = ended;
     }
     if (co_await ended->wait(until, {}) == async::WakeUp::Reason::timed_out) co_return;
@@ -197,7 +193,7 @@ asio::awaitable<void> Client::release_leases(std::vector<std::shared_ptr<LeaseSt
   const auto work = std::make_shared<LeasesToRelease>();
   work->leases = std::move(leases);
   work->limits = limits;
-  work->done = make_wake_up();
+  work->done = std::make_shared<async::WakeUp>();
   work->unfinished = work->leases.size();
   const std::size_t width = std::min(closing_width, work->unfinished);
   for (std::size_t i = 0; i < width; ++i) async::spawn(executor_, release_some(work));
@@ -214,7 +210,7 @@ asio::awaitable<bool> Client::close() {
     const std::lock_guard lock(mutex_);
     if (life_ == Life::closed) co_return true;
     if (life_ == Life::closing) {
-      closed_by_another = make_wake_up();
+      closed_by_another = std::make_shared<async::WakeUp>();
       waiting_for_close_.push_back(closed_by_another);
     }
     life_ = Life::closing;
@@ -232,7 +228,7 @@ asio::awaitable<bool> Client::close() {
 
   const CallLimits limits{{}, std::max(deadline, steady_clock::now() + std::chrono::milliseconds(1))};
   co_await release_leases(scheduler_->close(), limits);
-  if (!in_callback) co_await async::drained(notifier_, coroutine_executor_, deadline);
+  if (!in_callback) co_await async::drained(notifier_, deadline);
   notifier_.finish();
   try {
     co_await checked(backend_->close(limits), {}, {});

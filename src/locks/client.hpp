@@ -64,7 +64,6 @@ class Client : public std::enable_shared_from_this<Client> {
   // For what must be tidied up although its caller, or the client, is going away.
   [[nodiscard]] CallLimits disposal_limits() const;
 
-  [[nodiscard]] std::shared_ptr<async::WakeUp> make_wake_up() const;
   [[nodiscard]] double random(const Callbacks& callbacks) const;
   // Runs a callback of the application's where it can hold up nothing.
   void notify(std::function<void()> callback) { notifier_.post(std::move(callback)); }

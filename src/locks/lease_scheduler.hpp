@@ -21,8 +21,8 @@ class LeaseScheduler : public std::enable_shared_from_this<LeaseScheduler> {
   using Time = async::BootClock::time_point;
   enum class Idle { keep_waiting, let_executor_go };
 
-  // let_executor_go: soon after the last lease is gone, nothing of ours keeps the executor's context from running out of
-  // work.
+  // let_executor_go: soon after the last lease is gone, nothing of ours keeps the executor's context from running out
+  // of work.
   LeaseScheduler(const asio::any_io_executor& executor, Idle idle);
 
   // Adds the lease, or moves it to another time.

@@ -96,7 +96,7 @@ asio::awaitable<void> LeaseState::take_turn(const CallLimits& limits) {
     {
       const std::lock_guard lock(mutex_);
       if (!std::exchange(turn_taken_, true)) co_return;
-      wake_up = client_->make_wake_up();
+      wake_up = std::make_shared<async::WakeUp>();
       waiting_for_turn_.push_back(wake_up);
     }
     switch (co_await wake_up->wait(limits.deadline, limits.stop)) {

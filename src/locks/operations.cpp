@@ -116,7 +116,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
 
   // Made when the first wait begins: most acquisitions do not wait.
   std::shared_ptr<async::WakeUp> wake_up;
-  const auto make_wake_up = [&] { return wake_up = client->make_wake_up(); };
+  const auto make_wake_up = [&] { return wake_up = std::make_shared<async::WakeUp>(); };
   const auto place = client->waiting_line().enter(request.key, make_wake_up);
   std::optional<QueuePlace> queue_place;
   AcquireLoop loop(options.wait, steady_clock::now(),

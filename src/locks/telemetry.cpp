@@ -3,8 +3,6 @@
 
 #include "async/callback_thread.hpp"
 
-#include <asio/this_coro.hpp>
-
 #include <algorithm>
 #include <atomic>
 #include <cctype>
@@ -42,8 +40,7 @@ class EventQueue {
   }
 
   asio::awaitable<void> close(steady_clock::time_point until) {
-    const auto executor = co_await asio::this_coro::executor;
-    co_await async::drained(thread_, executor, until);
+    co_await async::drained(thread_, until);
     thread_.finish();
   }
 

@@ -234,8 +234,8 @@ class FaultyBackend : public Backend {
     }
     const auto executor = co_await asio::this_coro::executor;
     const auto exchange = std::make_shared<Exchange<Reply>>();
-    exchange->answered = std::make_shared<WakeUp>(executor);
-    async::spawn(executor, travel(exchange, std::make_shared<WakeUp>(executor), *fault, send));
+    exchange->answered = std::make_shared<WakeUp>();
+    async::spawn(executor, travel(exchange, std::make_shared<WakeUp>(), *fault, send));
     const auto reason = co_await exchange->answered->wait(limits.deadline, limits.stop);
     if (reason != WakeUp::Reason::woken) give_up(reason);
     const std::lock_guard lock(exchange->mutex);
@@ -286,9 +286,8 @@ class FaultyBackend : public Backend {
   }
 
   asio::awaitable<void> wait_for_answer(const LockId& id, const CallLimits& limits) {
-    const auto executor = co_await asio::this_coro::executor;
     for (;;) {
-      const auto answered = std::make_shared<WakeUp>(executor);
+      const auto answered = std::make_shared<WakeUp>();
       {
         const std::lock_guard lock(unanswered_->mutex);
         const auto found = unanswered_->acquires.find(id);

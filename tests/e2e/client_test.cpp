@@ -175,18 +175,16 @@ TEST(Client, WorksOnAnExecutorOfManyThreads) {
   auto locks = open_on(pool.get_executor(), "memory:");
   std::atomic<int> inside{0};
   std::atomic<int> overlaps{0};
+  const auto work = [&]() -> asio::awaitable<void> {
+    for (int i = 0; i < 50; ++i) {
+      auto lease = co_await locks.async_acquire("key", {.wait = {.timeout = 60s}}, asio::use_awaitable);
+      if (inside.fetch_add(1) != 0) ++overlaps;
+      inside.fetch_sub(1);
+      co_await lease.async_release(asio::use_awaitable);
+    }
+  };
   std::vector<std::future<void>> workers;
-  for (int w = 0; w < 8; ++w) {
-    auto work = [&]() -> asio::awaitable<void> {
-      for (int i = 0; i < 50; ++i) {
-        auto lease = co_await locks.async_acquire("key", {.wait = {.timeout = 60s}}, asio::use_awaitable);
-        if (inside.fetch_add(1) != 0) ++overlaps;
-        inside.fetch_sub(1);
-        co_await lease.async_release(asio::use_awaitable);
-      }
-    };
-    workers.push_back(asio::co_spawn(pool, work(), asio::use_future));
-  }
+  for (int w = 0; w < 8; ++w) workers.push_back(asio::co_spawn(pool, work(), asio::use_future));
   for (auto& worker : workers) worker.get();
   EXPECT_EQ(overlaps, 0);
   locks.async_close(asio::use_future).get();

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Turns the C++ snippets of documents into one source file, so that every one of them is compiled.
+# usage: extract_snippets.sh OUTPUT DOCUMENT...
+# A block marked ```cpp becomes a function, one marked ```cpp coroutine a coroutine, one marked ```cpp file stands as it is.
+set -eu
+output=$1
+shift
+awk '
+  function finish() {
+    if (kind == "file") functions = functions "namespace snippet_" count " {\n" body "}\n\n"
+    else if (kind == "coroutine") functions = functions "[[maybe_unused]] asio::awaitable<void> snippet_" count "() {\n" body "}\n\n"
+    else functions = functions "[[maybe_unused]] void snippet_" count "() {\n" body "}\n\n"
+  }
+  /^```/ && inside { inside = 0; finish(); next }
+  /^```cpp/ { inside = 1; count++; kind = $2; body = "#line " FNR + 1 " \"" FILENAME "\"\n"; next }
+  inside && /^#include/ { includes = includes $0 "\n"; body = body "\n"; next }
+  inside { body = body $0 "\n" }
+  END {
+    if (count == 0) { print "no snippet found" > "/dev/stderr"; exit 1 }
+    printf "// Made by extract_snippets.sh: do not edit.\n%s#include \"docs/prelude.hpp\"\n\nnamespace {\n\n%s}  // namespace\n", includes, functions
+  }
+' "$@" >"$output"
