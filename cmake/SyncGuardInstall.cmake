@@ -29,5 +29,8 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/cmake/SyncGuardDependencies.cmake"
   DESTINATION "${package_dir}")
 
+# Relative, so that the tree can be installed elsewhere than it was configured for.
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY
+  "${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig" OUTPUT_VARIABLE prefix_from_pkgconfig)
 configure_file("${PROJECT_SOURCE_DIR}/cmake/syncguard.pc.in" "${PROJECT_BINARY_DIR}/syncguard.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/syncguard.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -13,6 +13,8 @@
 #include <asio/bind_executor.hpp>
 #include <asio/cancellation_type.hpp>
 #include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+#include <asio/system_executor.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
@@ -28,8 +30,9 @@
 
 namespace syncguard {
 
-// Opens a client that has no thread of its own for I/O: everything runs on the caller's executor, whose context must
-// outlive the client and its leases. Such a client refuses blocking calls, and its leases release in the background.
+// Opens a client that has no thread of its own for I/O: that completes on the caller's executor, whose context must
+// outlive the client and its leases. Operations begin on the thread that starts them; lost() and on_release_error run,
+// as ever, on threads of the library's. Such a client refuses blocking calls, and its leases release in the background.
 [[nodiscard]] SYNCGUARD_EXPORT Locks open_on(asio::any_io_executor executor, std::string_view url,
                                              ClientOptions options = {});
 [[nodiscard]] SYNCGUARD_EXPORT Locks open_on(asio::any_io_executor executor, std::unique_ptr<Backend> backend,
@@ -89,13 +92,25 @@ auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
         }
         const auto executor = asio::get_associated_executor(handler, executor_of(*of));
         asio::co_spawn(coroutine_executor_of(*of), start(of, stop.get_token()),
-                       asio::bind_executor(executor, [handler = std::move(handler), slot](std::exception_ptr error,
-                                                                                          Result result) mutable {
+                       asio::bind_executor(executor, [handler = std::move(handler), slot, of](std::exception_ptr error,
+                                                                                              Result result) mutable {
                          if (slot.is_connected()) slot.clear();
                          std::move(handler)(std::move(error), std::move(result));
                        }));
       },
       token, std::move(client), std::move(operation));
+}
+
+// Completes token with false, for a lease that holds nothing.
+template <typename CompletionToken>
+auto complete_with_false(CompletionToken&& token) {
+  return asio::async_initiate<CompletionToken, void(std::exception_ptr, bool)>(
+      [](auto handler) {
+        const auto executor = asio::get_associated_executor(handler, asio::system_executor());
+        asio::post(executor,
+                   [handler = std::move(handler)]() mutable { std::move(handler)(std::exception_ptr(), false); });
+      },
+      token);
 }
 
 // Runs on the executor of the caller's token, since function is the caller's code.
@@ -129,15 +144,18 @@ asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key 
 
   // The release has a token of its own: that the caller was cancelled must not keep the lock.
   co_await asio::this_coro::throw_if_cancelled(false);
-  if (LeaseAccess::state(lease)) {
-    auto dispose = [state = LeaseAccess::state(lease)](const ClientPtr&, const std::stop_token&) {
-      return dispose_lease(state);
-    };
+  if (auto state = LeaseAccess::take(lease)) {
+    auto dispose = [state](const ClientPtr&, const std::stop_token&) { return dispose_lease(state); };
     co_await initiate(client, dispose, asio::use_awaitable);
   }
   if (error) std::rethrow_exception(error);
   if constexpr (!std::is_void_v<Result>) co_return std::move(*result);
 }
+
+template <typename Result>
+struct CompletionOf {
+  using type = void(std::exception_ptr, Result);
+};
 
 template <typename Function>
 struct AwaitedFrom {
@@ -145,6 +163,8 @@ struct AwaitedFrom {
       typename std::conditional_t<std::is_invocable_v<Function, Lease&>, std::invoke_result<Function, Lease&>,
                                   std::invoke_result<Function>>::type;
   using Result = typename Awaitable::value_type;
+  using Signature = typename std::conditional_t<std::is_void_v<Result>, std::type_identity<void(std::exception_ptr)>,
+                                                CompletionOf<Result>>::type;
 };
 
 }  // namespace detail
@@ -171,14 +191,20 @@ auto Locks::async_acquire(Key key, AcquireOptions options, CompletionToken&& tok
 
 template <typename Function, typename CompletionToken>
 auto Locks::async_with_lock(Key key, AcquireOptions options, Function function, CompletionToken&& token) const {
-  using Result = typename detail::AwaitedFrom<Function>::Result;
+  using Section = detail::AwaitedFrom<Function>;
   auto wait_stop = detail::take_wait_stop(options);
-  auto client = detail::LocksAccess::client(*this);
-  const asio::any_io_executor executor = asio::get_associated_executor(token, detail::executor_of(*client));
-  return asio::co_spawn(executor,
-                        detail::with_lock<Result>(std::move(client), callbacks_, std::move(key), options,
-                                                  std::move(wait_stop), std::move(function)),
-                        std::forward<CompletionToken>(token));
+  return asio::async_initiate<CompletionToken, typename Section::Signature>(
+      [](auto handler, detail::ClientPtr client, detail::CallbacksPtr callbacks, Key name, AcquireOptions chosen,
+         std::stop_token stop_waiting, Function section) {
+        const asio::any_io_executor executor = asio::get_associated_executor(handler, detail::executor_of(*client));
+        asio::co_spawn(
+            executor,
+            detail::with_lock<typename Section::Result>(std::move(client), std::move(callbacks), std::move(name),
+                                                        chosen, std::move(stop_waiting), std::move(section)),
+            std::move(handler));
+      },
+      token, detail::LocksAccess::client(*this), callbacks_, std::move(key), options, detail::take_wait_stop(options),
+      std::move(function));
 }
 
 template <typename CompletionToken>
@@ -271,6 +297,7 @@ auto Locks::async_close(CompletionToken&& token) const {
 
 template <typename CompletionToken>
 auto Lease::async_extend(std::chrono::milliseconds ttl, CompletionToken&& token) {
+  if (!state_) return detail::complete_with_false(std::forward<CompletionToken>(token));
   auto operation = [state = state_, ttl](const detail::ClientPtr&, std::stop_token stop) {
     return detail::extend_lease(state, ttl, std::move(stop));
   };
@@ -279,6 +306,7 @@ auto Lease::async_extend(std::chrono::milliseconds ttl, CompletionToken&& token)
 
 template <typename CompletionToken>
 auto Lease::async_release(CompletionToken&& token) {
+  if (!state_) return detail::complete_with_false(std::forward<CompletionToken>(token));
   auto operation = [state = state_](const detail::ClientPtr&, std::stop_token stop) {
     return detail::release_lease(state, std::move(stop));
   };

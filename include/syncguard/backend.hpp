@@ -10,7 +10,7 @@
 // - A call ends by its deadline with network_timeout, and within 50 ms of a stop request with aborted; both in doubt
 //   if the request may have been sent.
 // - expires_at and remaining are computed inside the atomic step, by core's one liveness predicate.
-// The suite in syncguard/testing/contract_suite.hpp checks all of this.
+// The suite in syncguard/testing/contract_suite.hpp checks what can be checked without breaking your server.
 #pragma once
 
 #include <syncguard/error.hpp>

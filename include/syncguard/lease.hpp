@@ -65,6 +65,7 @@ class SYNCGUARD_EXPORT Lease {
   bool release(std::stop_token stop = {});
 
   // Gives the lease up without releasing: the lock lives on until its ttl is over, and belongs to whoever has its id.
+  // The lease must hold a lock.
   LockId detach();
 
   // The asynchronous twins, which take any Asio completion token: include <syncguard/async.hpp>. The lease must stay

@@ -87,7 +87,8 @@ class SYNCGUARD_EXPORT Locks {
 
   // The asynchronous twins, which take any Asio completion token and complete with (std::exception_ptr, result):
   // include <syncguard/async.hpp>. The token's cancellation slot takes the stop token's place. Completions run on the
-  // token's executor, by default the client's.
+  // token's executor, by default the client's: there they must not block, since renewals and time-outs run there too,
+  // and must not throw.
   template <typename CompletionToken>
   auto async_try_acquire(Key key, TryOptions options, CompletionToken&& token) const;
   template <typename CompletionToken>

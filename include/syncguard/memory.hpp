@@ -42,7 +42,8 @@ struct MemoryOptions {
   bool cleanup_in_is_locked = false;
 };
 
-// By URL: "memory:" has a store of its own, all "memory:NAME" of a process share one; option cleanup_in_is_locked.
+// By URL: "memory:" has a store of its own, all "memory:NAME" of a process share one, which stays; option
+// cleanup_in_is_locked.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> make_memory_backend(MemoryOptions options = {});
 
 }  // namespace syncguard

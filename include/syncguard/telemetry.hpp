@@ -6,6 +6,7 @@
 #include <syncguard/export.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace syncguard {
@@ -46,13 +48,30 @@ struct LockEvent {
   std::uint64_t dropped_before = 0;
 };
 
+// Whether events may carry raw identifiers: always, never, or as a predicate says, which is asked with them filled in.
+class IncludeRaw {
+ public:
+  IncludeRaw(bool always = false)  // NOLINT(*-explicit-*): reads as `.include_raw = true`
+      : allows_([always](const LockEvent&) { return always; }) {}
+  template <std::predicate<const LockEvent&> Predicate>
+  IncludeRaw(Predicate predicate)  // NOLINT(*-explicit-*): reads as `.include_raw = [](const LockEvent& event) { … }`
+      : allows_(std::move(predicate)) {}
+
+  bool operator()(const LockEvent& event) const { return allows_(event); }
+
+ private:
+  std::function<bool(const LockEvent&)> allows_;
+};
+
 struct TelemetryOptions {
-  // Called on a thread of telemetry's own, one event at a time. What it throws is ignored.
+  // Called on a thread of telemetry's own, one event at a time. What it throws is ignored. Must not close the client,
+  // which would wait for it. Closing waits for events that are queued, at most for dispose_timeout; what is left then
+  // is dropped, but a call that is under way goes on, so what it refers to must live on.
   std::function<void(const LockEvent&)> on_event{};
-  // Whether an event may carry raw identifiers; asked, also on that thread, with them filled in. Without it: never.
-  // Keys that look like secrets never do.
-  std::function<bool(const LockEvent&)> include_raw{};
-  // Keys that contain one of these, in any case, are never given raw, nor is their lock id.
+  // Also asked on that thread. A predicate that throws means no.
+  IncludeRaw include_raw{};
+  // Keys that contain one of these, in any case, are never given raw, nor is the lock id beside them. Events without a
+  // key (release, extend, lookup by id) never carry a raw lock id, because its key cannot be looked at.
   std::vector<std::string> deny_list = {"token",   "secret",  "password",   "passwd", "apikey",
                                         "api_key", "api-key", "credential", "private"};
   std::size_t queue_capacity = 4096;

@@ -50,4 +50,10 @@ LockError LockError::about(std::string_view key, std::string_view lock_id) const
   return copy;
 }
 
+LockError LockError::as_in_doubt() const {
+  LockError copy = *this;
+  copy.effect_ = Effect::in_doubt;
+  return copy;
+}
+
 }  // namespace syncguard

@@ -8,7 +8,7 @@ namespace syncguard::core {
 std::chrono::nanoseconds retry_delay(const WaitOptions& options, int retry, double random) noexcept {
   using FloatingMillis = std::chrono::duration<double, std::milli>;
   FloatingMillis base = options.retry_delay;
-  if (options.backoff == Backoff::exponential) base *= std::exp2(retry - 1);
+  if (options.backoff == Backoff::exponential) base *= std::exp2(std::min(retry - 1, 62));
   FloatingMillis delay = base;
   switch (options.jitter) {
     case Jitter::equal:
@@ -20,8 +20,10 @@ std::chrono::nanoseconds retry_delay(const WaitOptions& options, int retry, doub
     case Jitter::none:
       break;
   }
-  // Clamped while still floating: 2^retry soon exceeds what nanoseconds hold.
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(delay, FloatingMillis(options.max_delay)));
+  // Clamped while still floating, and to a year at most: nanoseconds hold no more than a few centuries.
+  constexpr std::chrono::hours longest{24 * 365};
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::min({delay, FloatingMillis(options.max_delay), FloatingMillis(longest)}));
 }
 
 }  // namespace syncguard::core

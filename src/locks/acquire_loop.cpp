@@ -51,7 +51,8 @@ void AcquireLoop::contended(Time now, std::chrono::milliseconds free_in) {
 }
 
 void AcquireLoop::failed(Time now, const LockError& error) {
-  in_doubt_ = error.in_doubt();
+  // Only an answer settles a doubt: an attempt that certainly had no effect says nothing about the one before.
+  in_doubt_ = in_doubt_ || error.in_doubt();
   if (!error.retryable()) {
     fail(error);
     return;
@@ -120,8 +121,8 @@ void AcquireLoop::sleep_or_give_up(Time now) {
   step_ = Step::sleep;
 }
 
-void AcquireLoop::fail(LockError error) {
-  error_ = std::move(error);
+void AcquireLoop::fail(const LockError& error) {
+  error_ = in_doubt_ ? error.as_in_doubt() : error;
   step_ = Step::fail;
 }
 
@@ -135,8 +136,7 @@ void AcquireLoop::time_out(Time now, const char* why) {
     message += last_transient_->what();
     context.cause = std::make_exception_ptr(*last_transient_);
   }
-  fail(LockError(ErrorCode::acquisition_timeout, message, in_doubt_ ? Effect::in_doubt : Effect::none,
-                 std::move(context)));
+  fail(LockError(ErrorCode::acquisition_timeout, message, Effect::none, std::move(context)));
 }
 
 }  // namespace syncguard::detail

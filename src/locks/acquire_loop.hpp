@@ -48,9 +48,11 @@ class AcquireLoop {
   [[nodiscard]] Time wait_until() const noexcept { return wait_until_; }
   // Why step() is fail.
   [[nodiscard]] const LockError& error() const noexcept { return *error_; }
-  // Whether the last attempt may have taken effect although nobody knows: then somebody must retract it.
+  // Whether an attempt may have taken effect although nobody knows: then somebody must retract it.
   [[nodiscard]] bool in_doubt() const noexcept { return in_doubt_; }
   [[nodiscard]] int attempts() const noexcept { return attempts_; }
+  // When the time-out is over. Time::max() is never.
+  [[nodiscard]] Time deadline() const noexcept { return deadline_; }
 
   void first_in_line() noexcept;
   void contended(Time now, std::chrono::milliseconds free_in);
@@ -64,7 +66,7 @@ class AcquireLoop {
  private:
   void sleep_or_give_up(Time now);
   void begin_attempt() noexcept;
-  void fail(LockError error);
+  void fail(const LockError& error);
   void time_out(Time now, const char* why);
 
   const WaitOptions options_;

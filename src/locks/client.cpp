@@ -17,6 +17,16 @@ using std::chrono::steady_clock;
 // How many leases are released at a time when a client is closed.
 constexpr std::size_t closing_width = 64;
 
+// What is given beyond dispose_timeout to what should have ended long ago.
+constexpr std::chrono::milliseconds grace{500};
+
+// How many callbacks of the application's may block before the next one has to wait.
+constexpr std::size_t callback_threads = 16;
+
+// Longer than anything runs, and short enough for every time arithmetic: "for ever" may be written as the longest
+// duration.
+constexpr std::chrono::hours longest_timeout{24 * 365};
+
 std::chrono::milliseconds checked_timeout(const ClientOptions& options, const Backend& backend) {
   const auto timeout = options.operation_timeout.value_or(backend.capabilities().operation_timeout);
   if (timeout <= std::chrono::milliseconds(0)) {
@@ -25,7 +35,12 @@ std::chrono::milliseconds checked_timeout(const ClientOptions& options, const Ba
   if (options.dispose_timeout < std::chrono::milliseconds(0)) {
     throw LockError(ErrorCode::invalid_argument, "dispose_timeout must not be negative");
   }
-  return timeout;
+  return std::min<std::chrono::milliseconds>(timeout, longest_timeout);
+}
+
+ClientOptions bounded(ClientOptions options) {
+  options.dispose_timeout = std::min<std::chrono::milliseconds>(options.dispose_timeout, longest_timeout);
+  return options;
 }
 
 }  // namespace
@@ -34,21 +49,21 @@ Client::Client(std::unique_ptr<Backend> backend, ClientOptions options, std::opt
     : io_thread_(executor ? std::optional<async::IoThread>() : std::optional<async::IoThread>(std::in_place)),
       executor_(executor ? *executor : io_thread_->executor()),
       coroutine_executor_(async::InlineExecutor(executor_)),
-      options_(std::move(options)),
+      options_(bounded(std::move(options))),
       fork_generation_(fork_generation()),
       backend_(std::move(backend)),
       operation_timeout_(checked_timeout(options_, *backend_)),
       scheduler_(std::make_shared<LeaseScheduler>(coroutine_executor_, io_thread_
                                                                            ? LeaseScheduler::Idle::keep_waiting
                                                                            : LeaseScheduler::Idle::let_executor_go)),
-      notifier_("syncguard-note") {}
+      notifier_("syncguard-note", callback_threads) {}
 
 Client::~Client() = default;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Operations
 
-Client::Operation::Operation(Client& client, Purpose purpose) {
+Client::Operation::Operation(Client& client, Purpose purpose) : purpose_(purpose) {
   if (client.is_forked()) {
     throw LockError(ErrorCode::invalid_argument,
                     "this client was opened before a fork; open another one in the child process");
@@ -58,12 +73,12 @@ Client::Operation::Operation(Client& client, Purpose purpose) {
     throw LockError(ErrorCode::aborted, "the client was closed");
   }
   client_ = client.shared_from_this();
-  ++client.running_;
+  ++client.running(purpose);
 }
 
 Client::Operation::~Operation() {
   const std::lock_guard lock(client_->mutex_);
-  if (--client_->running_ == 0 && client_->last_operation_ended_) client_->last_operation_ended_->wake();
+  if (--client_->running(purpose_) == 0 && client_->last_operation_ended_) client_->last_operation_ended_->wake();
 }
 
 CallLimits Client::limits(std::stop_token stop) const {
@@ -75,7 +90,12 @@ CallLimits Client::disposal_limits() const {
 }
 
 double Client::random(const Callbacks& callbacks) const {
-  if (callbacks.random) return callbacks.random();
+  if (callbacks.random) {
+    try {
+      return std::clamp(callbacks.random(), 0.0, 1.0);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): by contract; our own source takes over
+    }
+  }
   // Not a seeded generator: after a fork, siblings would draw the same delays and collide for ever.
   std::random_device device;
   return std::generate_canonical<double, 32>(device);
@@ -147,12 +167,12 @@ void Client::leave_in_background(std::unique_ptr<WaitTicket> ticket) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Closing
 
-asio::awaitable<void> Client::operations_ended(steady_clock::time_point until) {
+asio::awaitable<void> Client::operations_ended(Operation::Purpose purpose, steady_clock::time_point until) {
   for (;;) {
     std::shared_ptr<async::WakeUp> ended;
     {
       const std::lock_guard lock(mutex_);
-      if (running_ == 0) co_return;
+      if (running(purpose) == 0) co_return;
       ended = std::make_shared<async::WakeUp>();
       last_operation_ended_ = ended;
     }
@@ -177,9 +197,9 @@ asio::awaitable<void> release_some(std::shared_ptr<LeasesToRelease> work) {
     {
       const std::lock_guard lock(work->mutex);
       if (work->next == work->leases.size()) co_return;
-      lease = std::move(work->leases[work->next++]);
+      lease = work->leases[work->next++];
     }
-    co_await lease->close(work->limits);
+    co_await lease->release_for_close(work->limits);
     const std::lock_guard lock(work->mutex);
     if (--work->unfinished == 0) work->done->wake();
   }
@@ -187,18 +207,17 @@ asio::awaitable<void> release_some(std::shared_ptr<LeasesToRelease> work) {
 
 }  // namespace
 
-asio::awaitable<void> Client::release_leases(std::vector<std::shared_ptr<LeaseState>> leases,
+asio::awaitable<void> Client::release_leases(const std::vector<std::shared_ptr<LeaseState>>& leases,
                                              const CallLimits& limits) {
   if (leases.empty()) co_return;
   const auto work = std::make_shared<LeasesToRelease>();
-  work->leases = std::move(leases);
+  work->leases = leases;
   work->limits = limits;
   work->done = std::make_shared<async::WakeUp>();
-  work->unfinished = work->leases.size();
-  const std::size_t width = std::min(closing_width, work->unfinished);
+  work->unfinished = leases.size();
+  const std::size_t width = std::min(closing_width, leases.size());
   for (std::size_t i = 0; i < width; ++i) async::spawn(executor_, release_some(work));
-  // No limit of its own: each release ends by the limits, and only then may the lease be called lost.
-  co_await work->done->wait(steady_clock::time_point::max(), {});
+  co_await work->done->wait(limits.deadline + grace, {});
 }
 
 asio::awaitable<bool> Client::close() {
@@ -210,6 +229,8 @@ asio::awaitable<bool> Client::close() {
     const std::lock_guard lock(mutex_);
     if (life_ == Life::closed) co_return true;
     if (life_ == Life::closing) {
+      // Whoever closes waits for this callback, so that it must not wait for them.
+      if (in_callback) co_return false;
       closed_by_another = std::make_shared<async::WakeUp>();
       waiting_for_close_.push_back(closed_by_another);
     }
@@ -220,18 +241,24 @@ asio::awaitable<bool> Client::close() {
     co_return true;
   }
 
+  // Told to stop, operations end within 50 ms by contract.
   std::stop_source(stop_).request_stop();
-  co_await operations_ended(deadline);
-  std::stop_source(disposal_stop_).request_stop();
-  // Whatever still runs has now been told to stop twice; by contract it ends within 50 ms.
-  co_await operations_ended(steady_clock::now() + std::chrono::seconds(1));
+  co_await operations_ended(Operation::Purpose::work, std::max(deadline, steady_clock::now() + grace));
 
-  const CallLimits limits{{}, std::max(deadline, steady_clock::now() + std::chrono::milliseconds(1))};
-  co_await release_leases(scheduler_->close(), limits);
-  if (!in_callback) co_await async::drained(notifier_, deadline);
-  notifier_.finish();
+  // What tidies up goes on beside the releases, for as long as there is time.
+  const auto leases = scheduler_->close();
+  const CallLimits limits{{}, deadline};
+  co_await release_leases(leases, limits);
+  co_await operations_ended(Operation::Purpose::tidying_up, deadline);
+  std::stop_source(disposal_stop_).request_stop();
+  co_await operations_ended(Operation::Purpose::tidying_up, steady_clock::now() + grace);
+
+  for (const auto& lease : leases) lease->client_closed();
+  if (!in_callback) co_await notifier_.idle(std::max(deadline, steady_clock::now() + grace));
+  notifier_.finish(async::CallbackThreads::Leftover::run);
+  const CallLimits closing_limits{{}, std::max(deadline, steady_clock::now() + grace)};
   try {
-    co_await checked(backend_->close(limits), {}, {});
+    co_await checked(backend_->close(closing_limits), {}, {});
   } catch (const LockError& error) {
     options_.log.debug(std::string("the backend could not be closed cleanly: ") + error.what());
   }

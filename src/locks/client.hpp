@@ -1,7 +1,7 @@
 // What all copies of a Locks, and its leases, share.
 #pragma once
 
-#include "async/callback_thread.hpp"
+#include "async/callback_threads.hpp"
 #include "async/io_thread.hpp"
 #include "async/spawn.hpp"
 #include "async/wake_up.hpp"
@@ -47,6 +47,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
    private:
     std::shared_ptr<Client> client_;
+    Purpose purpose_;
   };
 
   [[nodiscard]] const asio::any_io_executor& executor() const noexcept { return executor_; }
@@ -75,9 +76,10 @@ class Client : public std::enable_shared_from_this<Client> {
       co_return co_await std::move(operation);
     } catch (const LockError& error) {
       throw error.about(key, lock_id);
-    } catch (const std::exception& error) {
+    } catch (const std::exception&) {
       ErrorContext context{std::string(key), std::string(lock_id), std::current_exception()};
-      throw LockError(ErrorCode::internal, std::string("the backend failed unexpectedly: ") + error.what(),
+      // Not what it says: that may contain anything.
+      throw LockError(ErrorCode::internal, "the backend failed unexpectedly; the cause is in the error's context",
                       Effect::in_doubt, std::move(context));
     }
   }
@@ -102,8 +104,12 @@ class Client : public std::enable_shared_from_this<Client> {
 
  private:
   void refuse_blocking(std::string_view twin) const;
-  asio::awaitable<void> operations_ended(std::chrono::steady_clock::time_point until);
-  asio::awaitable<void> release_leases(std::vector<std::shared_ptr<LeaseState>> leases, const CallLimits& limits);
+  std::size_t& running(Operation::Purpose purpose) noexcept {
+    return purpose == Operation::Purpose::work ? running_work_ : running_tidying_up_;
+  }
+  asio::awaitable<void> operations_ended(Operation::Purpose purpose, std::chrono::steady_clock::time_point until);
+  asio::awaitable<void> release_leases(const std::vector<std::shared_ptr<LeaseState>>& leases,
+                                       const CallLimits& limits);
 
   // The order matters: what uses the thread's context is destroyed before it.
   std::optional<async::IoThread> io_thread_;
@@ -115,13 +121,14 @@ class Client : public std::enable_shared_from_this<Client> {
   const std::chrono::milliseconds operation_timeout_;
   const std::shared_ptr<LeaseScheduler> scheduler_;
   WaitingLine waiting_line_;
-  async::CallbackThread notifier_;
+  async::CallbackThreads notifier_;
 
   const std::stop_source stop_;
   const std::stop_source disposal_stop_;
   std::mutex mutex_;
   enum class Life { open, closing, closed } life_ = Life::open;
-  std::size_t running_ = 0;
+  std::size_t running_work_ = 0;
+  std::size_t running_tidying_up_ = 0;
   std::shared_ptr<async::WakeUp> last_operation_ended_;
   std::vector<std::shared_ptr<async::WakeUp>> waiting_for_close_;
 };

@@ -8,12 +8,18 @@ namespace {
 using std::chrono::milliseconds;
 
 // A third of the way: two more tries fit in before the deadline.
-LeaseMachine::Time next_renewal(LeaseMachine::Time sent_at, milliseconds remaining) { return sent_at + remaining / 3; }
+LeaseMachine::Time next_renewal(LeaseMachine::Time sent_at, LeaseMachine::Time::duration remaining) {
+  return sent_at + std::max<LeaseMachine::Time::duration>(remaining / 3, milliseconds(1));
+}
 
 }  // namespace
 
 LeaseMachine::LeaseMachine(Time sent_at, milliseconds remaining, milliseconds ttl, Renewal renewal)
-    : renewal_(renewal), ttl_(ttl), deadline_(sent_at + remaining), renew_at_(next_renewal(sent_at, remaining)) {}
+    : renewal_(renewal),
+      ttl_(ttl),
+      deadline_(sent_at + remaining),
+      deadline_before_extend_(deadline_),
+      renew_at_(next_renewal(sent_at, remaining)) {}
 
 milliseconds LeaseMachine::remaining(Time now) const noexcept {
   if (state_ != State::held || now >= deadline_) return milliseconds(0);
@@ -35,6 +41,12 @@ LeaseMachine::Due LeaseMachine::tick(Time now) noexcept {
   return renewal_ == Renewal::automatic && !extending_ && now >= renew_at_ ? Due::renewal : Due::nothing;
 }
 
+void LeaseMachine::extend_begins(Time sent_at, milliseconds ttl) noexcept {
+  extending_ = true;
+  deadline_before_extend_ = deadline_;
+  deadline_ = std::min(deadline_, sent_at + ttl);
+}
+
 void LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
   extending_ = false;
   ttl_ = ttl;
@@ -47,10 +59,9 @@ bool LeaseMachine::extend_refused() noexcept {
   return lose();
 }
 
-void LeaseMachine::extend_failed(Time now, Time sent_at, milliseconds ttl, Effect effect, double random) noexcept {
+void LeaseMachine::extend_failed(Time now, Effect effect, double random) noexcept {
   extending_ = false;
-  // If the extend did take effect, the lock now ends ttl after the request, which may be earlier than before.
-  if (effect == Effect::in_doubt) deadline_ = std::min(deadline_, sent_at + ttl);
+  if (effect == Effect::none) deadline_ = deadline_before_extend_;
   const milliseconds pause = std::clamp(ttl_ / 20, milliseconds(5), milliseconds(1000));
   renew_at_ = now + std::chrono::duration_cast<Time::duration>(pause * (0.5 + random / 2));
 }

@@ -18,7 +18,8 @@ namespace syncguard::detail {
 //          tick, renewal due                       held: send an extend
 //          extended                                held: deadline = sending + remaining, next renewal from there
 //          extend refused                          lost: fire lost()
-//          extend failed                           held: renewal soon again; in doubt: the earlier deadline stands
+//          extend begins                           held: the earlier of the deadlines before and after it
+//          extend failed                           held: renewal soon again; not in doubt: the deadline before it
 //          release begins                          releasing: no more renewals, lost() stays silent
 //   releasing  release failed                      releasing: release may be called again
 //   any    end (released, detached, found gone)    over
@@ -44,13 +45,14 @@ class LeaseMachine {
   // What is due now. A renewal stays due until its request begins.
   Due tick(Time now) noexcept;
 
-  // An extend is sent; one of the three below will follow, and no renewal is due before.
-  void extend_begins() noexcept { extending_ = true; }
+  // An extend is about to be sent; one of the three below will follow, and no renewal is due before. From now on it may
+  // have taken effect, so that a shorter ttl counts at once.
+  void extend_begins(Time sent_at, std::chrono::milliseconds ttl) noexcept;
   void extended(Time sent_at, std::chrono::milliseconds remaining, std::chrono::milliseconds ttl) noexcept;
   // True if lost() must fire.
   [[nodiscard]] bool extend_refused() noexcept;
   // random, from [0, 1), spreads the next try.
-  void extend_failed(Time now, Time sent_at, std::chrono::milliseconds ttl, Effect effect, double random) noexcept;
+  void extend_failed(Time now, Effect effect, double random) noexcept;
 
   void release_begins() noexcept;
   void end() noexcept { state_ = State::over; }
@@ -65,6 +67,7 @@ class LeaseMachine {
   bool extending_ = false;
   std::chrono::milliseconds ttl_;
   Time deadline_;
+  Time deadline_before_extend_;
   Time renew_at_;
 };
 

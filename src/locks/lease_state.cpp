@@ -61,9 +61,7 @@ void LeaseState::tick() {
     case LeaseMachine::Due::renewal:
       if (turn_taken_) break;  // a request of the application's is under way, and reschedules when it is over
       turn_taken_ = true;
-      machine_.extend_begins();
       renewal_stop_ = std::stop_source();
-      reschedule();
       const auto stop = renewal_stop_.get_token();
       lock.unlock();
       async::spawn(client_->executor(), renew(shared_from_this(), stop));
@@ -103,9 +101,10 @@ asio::awaitable<void> LeaseState::take_turn(const CallLimits& limits) {
       case async::WakeUp::Reason::woken:
         break;
       case async::WakeUp::Reason::timed_out:
-        throw LockError(ErrorCode::network_timeout, "another request of the same lease did not end in time");
+        throw LockError(ErrorCode::network_timeout, "another request of the same lease did not end in time")
+            .about(key_.str(), id_.view());
       case async::WakeUp::Reason::stopped:
-        throw LockError(ErrorCode::aborted, "a stop was requested");
+        throw LockError(ErrorCode::aborted, "a stop was requested").about(key_.str(), id_.view());
     }
   }
 }
@@ -126,6 +125,11 @@ void LeaseState::give_turn_back() noexcept {
 
 asio::awaitable<bool> LeaseState::send_extend(std::chrono::milliseconds ttl, const CallLimits& limits) {
   const auto sent_at = BootClock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    machine_.extend_begins(sent_at, ttl);
+    reschedule();
+  }
   std::optional<ExtendReply> reply;
   std::exception_ptr error;
   Effect effect = Effect::none;
@@ -136,11 +140,13 @@ asio::awaitable<bool> LeaseState::send_extend(std::chrono::milliseconds ttl, con
     effect = failure.in_doubt() ? Effect::in_doubt : Effect::none;
   }
 
-  const std::lock_guard lock(mutex_);
   if (error) {
-    machine_.extend_failed(BootClock::now(), sent_at, ttl, effect, client_->random(*callbacks_));
+    const double random = client_->random(*callbacks_);
+    const std::lock_guard lock(mutex_);
+    machine_.extend_failed(BootClock::now(), effect, random);
     std::rethrow_exception(error);
   }
+  const std::lock_guard lock(mutex_);
   if (const auto* extended = std::get_if<Extended>(&*reply)) {
     expires_at_ = extended->expires_at;
     machine_.extended(sent_at, extended->remaining, ttl);
@@ -156,14 +162,17 @@ asio::awaitable<void> LeaseState::renew(std::shared_ptr<LeaseState> self, std::s
   try {
     const Client::Operation operation(*self->client_);
     const async::AnyStop any_stop{stop, self->client_->stop_token()};
-    const CallLimits limits = self->client_->limits(any_stop.token());
     const auto ttl = self->machine_.ttl();  // changes only with the turn held
+    CallLimits limits = self->client_->limits(any_stop.token());
+    // No single renewal may use up the time in which it could be tried again.
+    limits.deadline =
+        std::min(limits.deadline, std::chrono::steady_clock::now() + std::max(ttl / 3, std::chrono::milliseconds(1)));
     co_await self->send_extend(ttl, limits);
   } catch (const LockError& error) {
     if (error.code() != ErrorCode::aborted) {
-      self->client_->log().warn("renewal", std::string("a lease could not be renewed and is tried again until its "
-                                                       "deadline: ") +
-                                               error.what());
+      self->client_->log().warn(
+          "renewal",
+          std::string("a lease could not be renewed and is tried again until its deadline: ") + error.what());
     }
   }
 }
@@ -178,7 +187,6 @@ asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::sto
   {
     const std::lock_guard lock(mutex_);
     if (machine_.state() != LeaseMachine::State::held) co_return false;
-    machine_.extend_begins();
   }
   co_return co_await send_extend(ttl, limits);
 }
@@ -216,37 +224,48 @@ asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
 
 asio::awaitable<std::optional<LockError>> LeaseState::dispose() {
   if (is_over()) co_return std::nullopt;
+  std::optional<LockError> failure;
   try {
     const Client::Operation operation(*client_, Client::Operation::Purpose::tidying_up);
     const CallLimits limits = client_->disposal_limits();
     stop_renewing();
     co_await take_turn(limits);
     const Turn turn(*this);
-    if (is_over() || co_await send_release(limits)) co_return std::nullopt;
+    if (!is_over() && !co_await send_release(limits)) {
+      failure = LockError(ErrorCode::internal, "the lock was gone when it was released: the section outlived its lock")
+                    .about(key_.str(), id_.view());
+    }
   } catch (const LockError& error) {
-    // The client was closed, which released this lease.
-    if (error.code() == ErrorCode::aborted) co_return std::nullopt;
-    co_return error;
+    // Aborted means that the client was closed, which tried to release this lease itself.
+    if (error.code() != ErrorCode::aborted) failure = error;
   }
-  co_return LockError(ErrorCode::internal, "the lock was gone when it was released: the section outlived its lock")
-      .about(key_.str(), id_.view());
+  // Whatever came of it, nobody is left to try again.
+  end();
+  co_return failure;
 }
 
-void LeaseState::detach() {
-  stop_renewing();
+void LeaseState::end() {
   const std::lock_guard lock(mutex_);
   machine_.end();
   reschedule();
 }
 
-asio::awaitable<void> LeaseState::close(const CallLimits& limits) {
+void LeaseState::detach() {
+  stop_renewing();
+  end();
+}
+
+asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
   try {
     co_await take_turn(limits);
     const Turn turn(*this);
     if (!is_over()) co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view());
   } catch (const LockError& error) {
-    report(error);
+    client_->notify([self = shared_from_this(), error] { self->report(error); });
   }
+}
+
+void LeaseState::client_closed() {
   const std::lock_guard lock(mutex_);
   if (machine_.closed()) fire_lost();
 }

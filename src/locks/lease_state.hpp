@@ -55,8 +55,10 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   // Releases as the destructor of a Lease does; what went wrong, if anything did.
   asio::awaitable<std::optional<LockError>> dispose();
   void detach();
-  // Releases as far as that works, then tells the application that the lease is lost.
-  asio::awaitable<void> close(const CallLimits& limits);
+  // The client is being closed: releases as far as that works.
+  asio::awaitable<void> release_for_close(const CallLimits& limits);
+  // The client was closed: a lease that was still held is lost.
+  void client_closed();
 
   // Tells on_release_error, which must not throw into anything of ours.
   void report(const LockError& error) const noexcept;
@@ -76,6 +78,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   asio::awaitable<bool> send_release(const CallLimits& limits);
 
   void stop_renewing();
+  void end();
   void reschedule();  // with mutex_ held
   void fire_lost();
 

@@ -8,6 +8,7 @@
 
 #include <syncguard/async.hpp>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -156,7 +157,9 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
       case AcquireLoop::Step::join: {
         if (!wake_up) make_wake_up();
         if (!queue_place) queue_place.emplace(*client, [wake_up] { wake_up->wake(); });
-        const CallLimits limits = client->limits(any_stop.token());
+        CallLimits limits = client->limits(any_stop.token());
+        // Joining must not use up time that belongs to the last attempt.
+        limits.deadline = std::min(limits.deadline, loop.deadline());
         try {
           if (co_await queue_place->join(request, limits)) {
             loop.joined();

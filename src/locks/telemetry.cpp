@@ -1,7 +1,7 @@
 #include <syncguard/backend.hpp>
 #include <syncguard/telemetry.hpp>
 
-#include "async/callback_thread.hpp"
+#include "async/callback_threads.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -27,7 +27,7 @@ EventReason reason_of(Missing missing) {
 class EventQueue {
  public:
   explicit EventQueue(TelemetryOptions options)
-      : delivery_(std::make_shared<Delivery>(std::move(options))), thread_("syncguard-event") {}
+      : delivery_(std::make_shared<Delivery>(std::move(options))), thread_("syncguard-event", 1) {}
 
   // Never blocks, never throws.
   void push(LockEvent event) noexcept {
@@ -40,8 +40,8 @@ class EventQueue {
   }
 
   asio::awaitable<void> close(steady_clock::time_point until) {
-    co_await async::drained(thread_, until);
-    thread_.finish();
+    co_await thread_.idle(until);
+    thread_.finish(async::CallbackThreads::Leftover::drop);
   }
 
  private:
@@ -60,7 +60,7 @@ class EventQueue {
     }
 
     [[nodiscard]] bool raw_allowed(const LockEvent& event) const {
-      if (!options.include_raw) return false;
+      if (event.key.empty()) return false;
       if (std::ranges::any_of(options.deny_list,
                               [&](const auto& denied) { return contains_ignoring_case(event.key, denied); })) {
         return false;
@@ -77,7 +77,7 @@ class EventQueue {
   };
 
   const std::shared_ptr<Delivery> delivery_;
-  async::CallbackThread thread_;
+  async::CallbackThreads thread_;
 };
 
 class TelemetryBackend : public Backend {
@@ -155,21 +155,25 @@ class TelemetryBackend : public Backend {
     event.type = type;
     event.key = key;
     event.lock_id = lock_id;
+    std::optional<Reply> reply;
+    std::exception_ptr failure;
     const auto start = steady_clock::now();
     try {
-      auto reply = co_await std::move(operation);
-      event.duration = steady_clock::now() - start;
-      event.reason = judge(reply);
+      reply = co_await std::move(operation);
+      event.reason = judge(*reply);
       event.result = event.reason ? EventResult::fail : EventResult::ok;
-      events_.push(std::move(event));
-      co_return reply;
     } catch (const LockError& error) {
-      event.duration = steady_clock::now() - start;
-      event.result = EventResult::error;
+      failure = std::current_exception();
       event.error = error.code();
-      events_.push(std::move(event));
-      throw;
+    } catch (...) {
+      failure = std::current_exception();
+      event.error = ErrorCode::internal;  // which the client makes of it
     }
+    if (failure) event.result = EventResult::error;
+    event.duration = steady_clock::now() - start;
+    events_.push(std::move(event));
+    if (failure) std::rethrow_exception(failure);
+    co_return std::move(*reply);
   }
 
   const std::unique_ptr<Backend> inner_;

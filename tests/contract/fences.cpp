@@ -5,6 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -69,6 +72,52 @@ TEST_P(Contract, FencesOfConcurrentClientsNeverRepeat) {
   for (int i = 0; i < rounds; ++i) {
     EXPECT_EQ(store().fence_counter("new " + std::to_string(i)), static_cast<std::uint64_t>(workers));
   }
+}
+
+// A child process that acquires the key so many times and writes each fence, as text, to the pipe.
+pid_t start_worker(const std::string& url, int rounds, int pipe_end) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  try {
+    auto locks = open(url);
+    const AcquireOptions patient{.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}};
+    for (int i = 0; i < rounds; ++i) {
+      const auto lease = locks.acquire("shared", patient);
+      const std::string line = lease.fence().str() + "\n";
+      // While the lock is held, so that the order in the pipe is the order of the holders.
+      if (write(pipe_end, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(2);
+    }
+  } catch (const std::exception&) {
+    _exit(1);
+  }
+  _exit(0);
+}
+
+// Where other processes can reach the store, they take part; elsewhere the test above has to do.
+TEST_P(Contract, FencesOfConcurrentProcessesGrowInTheOrderOfTheHolders) {
+  const auto url = store().url();
+  if (!url) return;
+  constexpr int workers = 4;
+  constexpr int rounds = 20;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  std::vector<pid_t> children;
+  for (int w = 0; w < workers; ++w) children.push_back(start_worker(*url, rounds, ends[1]));
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t size = 0; (size = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(size));
+  }
+  close(ends[0]);
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  std::string expected;
+  for (std::uint64_t fence = 1; fence <= workers * rounds; ++fence) expected += Fence(fence).str() + "\n";
+  EXPECT_EQ(text, expected);
 }
 
 TEST_P(Contract, AFenceAboveTheWarningThresholdIsGrantedWithAWarning) {

@@ -125,6 +125,75 @@ TEST_P(Contract, WaitersOnDifferentKeysDoNotWaitForEachOther) {
   waiting.get();
 }
 
+// The queue itself, at the backend. Where nobody is told there is none, and join says so.
+
+TEST_P(Contract, ATurnIsReservedForTheOldestWaiter) {
+  RawBackend backend(store().make_backend({}));
+  const auto limits = RawBackend::limits_for({});
+  const auto holder = LockId::generate();
+  const auto first = LockId::generate();
+  const auto second = LockId::generate();
+  granted(backend.acquire("key", holder, 30s));
+  Signal first_told;
+  Signal second_told;
+  const Key key("key");
+  const auto first_ticket = backend.run((*backend).join(
+      key, first, [&] { first_told.set(); }, limits));
+  ASSERT_EQ(first_ticket != nullptr, store().tells_waiters());
+  if (!first_ticket) return;
+  const auto second_ticket = backend.run((*backend).join(
+      key, second, [&] { second_told.set(); }, limits));
+
+  ASSERT_TRUE(released(backend.release(holder)));
+  EXPECT_TRUE(first_told.wait_for(5s));
+  EXPECT_FALSE(second_told.wait_for(0ms));
+  const auto barging = backend.acquire("key", LockId::generate(), 30s);
+  const auto in_turn = backend.acquire("key", first, 30s);
+  // On a machine so busy that the moment passed in between, the turn is lost, and that is all.
+  if (contended(barging)) {
+    EXPECT_LE(std::get<Contended>(barging).free_in, 50ms);
+    ASSERT_FALSE(contended(in_turn));
+    ASSERT_TRUE(released(backend.release(first)));
+    EXPECT_TRUE(second_told.wait_for(5s)) << "the next release tells the next";
+  }
+}
+
+TEST_P(Contract, AReservationEndsAfterAMoment) {
+  if (!store().tells_waiters()) return;
+  RawBackend backend(store().make_backend({}));
+  const auto limits = RawBackend::limits_for({});
+  const auto holder = LockId::generate();
+  const Key key("key");
+  granted(backend.acquire(key, holder, 30s));
+  const auto ticket = backend.run((*backend).join(
+      key, LockId::generate(), [] {}, limits));
+  ASSERT_TRUE(released(backend.release(holder)));
+  store().let_pass(60ms);
+  granted(backend.acquire(key, LockId::generate(), 30s));
+}
+
+TEST_P(Contract, AWaiterThatLeavesPassesItsTurnOn) {
+  if (!store().tells_waiters()) return;
+  RawBackend backend(store().make_backend({}));
+  const auto limits = RawBackend::limits_for({});
+  const auto holder = LockId::generate();
+  Signal first_told;
+  Signal second_told;
+  const Key key("key");
+  granted(backend.acquire(key, holder, 30s));
+  const auto first = backend.run((*backend).join(
+      key, LockId::generate(), [&] { first_told.set(); }, limits));
+  const auto second = backend.run((*backend).join(
+      key, LockId::generate(), [&] { second_told.set(); }, limits));
+  const auto third = backend.run((*backend).join(
+      key, LockId::generate(), [] {}, limits));
+  backend.run(second->rejoin(limits));  // which keeps its place
+  ASSERT_TRUE(released(backend.release(holder)));
+  ASSERT_TRUE(first_told.wait_for(5s));
+  backend.run(first->leave(limits));
+  EXPECT_TRUE(second_told.wait_for(5s));
+}
+
 // What workers that fight over one key see. In the critical section a worker is alone, holds the newest fence, and
 // stays for a millisecond.
 class Contest {

@@ -2,8 +2,11 @@
 
 #include "e2e/faulty_client.hpp"
 
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
 #include <asio/thread_pool.hpp>
 #include <asio/use_future.hpp>
 
@@ -120,6 +123,95 @@ TEST(Client, MayBeClosedInALostCallback) {
   });
   EXPECT_TRUE(closed.wait_for(5s));
   EXPECT_LT(steady_clock::now() - start, 2s);
+}
+
+TEST(Client, MayBeClosedInALostCallbackOfItsOwnClosing) {
+  FaultyClient client;
+  const auto lease = client.locks.acquire("key");
+  const std::stop_callback on_lost(lease.lost(), [&] { client.locks.close(); });
+  const auto start = steady_clock::now();
+  client.locks.close();
+  EXPECT_LT(steady_clock::now() - start, 2s);
+}
+
+TEST(Client, MayBeClosedInAReleaseErrorCallbackOfItsOwnClosing) {
+  std::optional<Locks> copy;
+  FaultyClient client(
+      {.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { copy->close(); }}});
+  copy = client.locks;
+  const auto lease = client.locks.acquire("key");
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  const auto start = steady_clock::now();
+  client.locks.close();
+  EXPECT_LT(steady_clock::now() - start, 2s);
+}
+
+TEST(Client, ClosingReleasesLeasesAlthoughOtherClearingUpHangs) {
+  FaultyClient client({.dispose_timeout = 500ms});
+  const auto lease = client.locks.acquire("held");
+  const Gate never;
+  client.faults.next(Operation::acquire, Fault::hold(never));
+  std::stop_source stop;
+  auto doubtful = std::async(std::launch::async, [&] {
+    return error_of([&] { (void)client.locks.try_acquire("doubtful", {}, stop.get_token()); });
+  });
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::acquire, 2));
+  stop.request_stop();
+  ASSERT_TRUE(doubtful.get());
+  client.locks.close();
+  EXPECT_FALSE(client.store->stored("held"));
+}
+
+TEST(Client, ASectionRunsOnTheExecutorOfItsCallerAndItsFailedReleaseIsReportedOnce) {
+  std::atomic<int> reported{0};
+  FaultyClient client(
+      {.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { ++reported; }}});
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  asio::io_context context;
+  std::thread::id ran_on;
+  const auto section = [&](Lease&) -> asio::awaitable<void> {
+    ran_on = std::this_thread::get_id();
+    co_return;
+  };
+  const auto script = [&]() -> asio::awaitable<void> {
+    co_await client.locks.async_with_lock("key", {}, section, asio::use_awaitable);
+  };
+  auto done = asio::co_spawn(context, script(), asio::use_future);
+  context.run();
+  done.get();
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  client.locks.close();
+  EXPECT_EQ(reported, 1);
+  EXPECT_EQ(client.faults.calls(Operation::release), 1U);
+}
+
+TEST(Client, ACancelledSectionStillReleases) {
+  FaultyClient client;
+  asio::io_context context;
+  asio::cancellation_signal signal;
+  const auto section = [&](Lease&) -> asio::awaitable<void> {
+    signal.emit(asio::cancellation_type::terminal);
+    asio::steady_timer timer(co_await asio::this_coro::executor, 10s);
+    co_await timer.async_wait(asio::use_awaitable);
+  };
+  std::exception_ptr outcome;
+  client.locks.async_with_lock(
+      "key", {}, section,
+      asio::bind_cancellation_slot(
+          signal.slot(), asio::bind_executor(context, [&](std::exception_ptr error) { outcome = std::move(error); })));
+  context.run();
+  EXPECT_TRUE(outcome);
+  EXPECT_FALSE(client.store->stored("key"));
+}
+
+TEST(Client, AnAsynchronousCallOnAClosedClientStillCompletes) {
+  std::future<bool> asked;
+  {
+    FaultyClient client;
+    client.locks.close();
+    asked = client.locks.async_is_locked("key", asio::use_future);
+  }
+  expect_error(ErrorCode::aborted, [&] { (void)asked.get(); });
 }
 
 TEST(Client, MayBeClosedByManyThreadsAtOnce) {

@@ -9,6 +9,24 @@
 namespace syncguard::testing {
 namespace {
 
+class Broken : public Backend {
+ public:
+  [[nodiscard]] Capabilities capabilities() const override { return {.name = "broken"}; }
+  asio::awaitable<AcquireReply> acquire(const AcquireRequest&, const CallLimits&) override {
+    throw std::out_of_range("a bug");
+    co_return Contended{};
+  }
+  asio::awaitable<ReleaseReply> release(const LockId&, const CallLimits&) override { co_return Missing::not_found; }
+  asio::awaitable<ExtendReply> extend(const LockId&, std::chrono::milliseconds, const CallLimits&) override {
+    co_return Missing::not_found;
+  }
+  asio::awaitable<bool> is_locked(const Key&, const CallLimits&) override { co_return false; }
+  asio::awaitable<std::optional<LockRecord>> lookup(const Key&, const CallLimits&) override { co_return std::nullopt; }
+  asio::awaitable<std::optional<LockRecord>> lookup(const LockId&, const CallLimits&) override {
+    co_return std::nullopt;
+  }
+};
+
 TEST(InDoubt, ALostReplyNeverMakesAnAcquireLoseToItself) {
   FaultyClient client;
   client.faults.next(Operation::acquire, Fault::lose_reply(), 3);
@@ -51,6 +69,87 @@ TEST(InDoubt, AnAcquisitionThatGaveUpInDoubtLeavesNoLockBehind) {
   EXPECT_THAT(error->what(), ::testing::HasSubstr("NetworkTimeout"));
   EXPECT_TRUE(error->in_doubt());
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
+}
+
+TEST(InDoubt, ALostReplyFollowedByOtherFailuresIsStillRetracted) {
+  FaultyClient client;
+  client.faults.next(Operation::acquire, Fault::lose_reply());
+  client.faults.always(Operation::acquire, Fault::fail(ErrorCode::service_unavailable));
+  const auto error =
+      error_of([&] { (void)client.locks.acquire("key", {.wait = {.timeout = 30ms, .retry_delay = 5ms}}); });
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
+}
+
+TEST(InDoubt, AStopEndsEveryRequestThatIsUnderWay) {
+  FaultyClient client({.operation_timeout = 60s});
+  const Gate never;
+  auto lease = client.locks.acquire("key");
+  auto other = client.locks.acquire("other");
+  for (const auto operation :
+       {Operation::release, Operation::extend, Operation::is_locked, Operation::lookup, Operation::join}) {
+    client.faults.always(operation, Fault::hold(never));
+  }
+  std::stop_source stop;
+  const auto token = stop.get_token();
+  const std::vector<std::function<void()>> calls = {
+      [&] { (void)client.locks.release(LockId::generate(), token); },
+      [&] { (void)client.locks.extend(LockId::generate(), 1s, token); },
+      [&] { (void)client.locks.is_locked("key", token); },
+      [&] { (void)client.locks.lookup(Key("key"), token); },
+      [&] { (void)client.locks.acquire("key", {.wait = {.timeout = 60s}}, token); },  // joining
+      [&] { (void)lease.extend(20s, token); },
+      [&] { (void)other.release(token); },
+  };
+  std::vector<std::future<std::optional<LockError>>> outcomes;
+  for (const auto& call : calls) outcomes.push_back(std::async(std::launch::async, [&] { return error_of(call); }));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::release, 2));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 2));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::is_locked, 1));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::lookup, 1));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::join, 1));
+  const auto requested = steady_clock::now();
+  stop.request_stop();
+  for (auto& outcome : outcomes) {
+    const auto error = outcome.get();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::aborted) << error->what();
+  }
+  EXPECT_LT(steady_clock::now() - requested, 500ms);
+  for (const auto operation : {Operation::release, Operation::extend}) client.faults.clear(operation);
+}
+
+TEST(InDoubt, TheLastAttemptOutlastsTheTimeOutByOneOperationAtMost) {
+  FaultyClient client({.operation_timeout = 300ms});
+  const Gate never;
+  const auto lease = client.locks.acquire("key");
+  client.faults.always(Operation::join, Fault::hold(never));
+  client.faults.next(Operation::acquire, Fault::delay(0ms));
+  client.faults.always(Operation::acquire, Fault::hold(never));
+  const auto start = steady_clock::now();
+  expect_error(ErrorCode::acquisition_timeout,
+               [&] { (void)client.locks.acquire("key", {.wait = {.timeout = 100ms}}); });
+  EXPECT_LT(steady_clock::now() - start, 600ms) << "joining did not take a time-out of its own";
+}
+
+TEST(InDoubt, TimeOutsMayBeForEver) {
+  FaultyClient client(
+      {.operation_timeout = std::chrono::milliseconds::max(), .dispose_timeout = std::chrono::milliseconds::max()});
+  client.faults.next(Operation::acquire, Fault::delay(20ms));
+  client.faults.next(Operation::release, Fault::delay(20ms));
+  { EXPECT_TRUE(client.locks.try_acquire("key")); }
+  EXPECT_FALSE(client.store->stored("key"));
+}
+
+TEST(InDoubt, ARandomSourceThatThrowsIsReplaced) {
+  FaultyClient client({.callbacks = {.random = []() -> double { throw std::runtime_error("no luck"); }},
+                       .log = Log([](LogLevel, std::string_view) {})});
+  client.faults.next(Operation::acquire, Fault::fail(ErrorCode::service_unavailable));
+  const auto lease = client.locks.acquire("key", {.ttl = 300ms, .auto_extend = true, .wait = {.retry_delay = 1ms}});
+  client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3));
+  EXPECT_FALSE(lease.lost().stop_requested());
 }
 
 TEST(InDoubt, ARetractionThatFailsIsTriedAgain) {
@@ -151,31 +250,25 @@ TEST(InDoubt, AWaiterWithoutAPlaceInTheQueuePolls) {
 }
 
 TEST(InDoubt, WhatABackendThrowsUnexpectedlyIsAnInternalError) {
-  class Broken : public Backend {
-   public:
-    [[nodiscard]] Capabilities capabilities() const override { return {.name = "broken"}; }
-    asio::awaitable<AcquireReply> acquire(const AcquireRequest&, const CallLimits&) override {
-      throw std::out_of_range("a bug");
-      co_return Contended{};
-    }
-    asio::awaitable<ReleaseReply> release(const LockId&, const CallLimits&) override { co_return Missing::not_found; }
-    asio::awaitable<ExtendReply> extend(const LockId&, std::chrono::milliseconds, const CallLimits&) override {
-      co_return Missing::not_found;
-    }
-    asio::awaitable<bool> is_locked(const Key&, const CallLimits&) override { co_return false; }
-    asio::awaitable<std::optional<LockRecord>> lookup(const Key&, const CallLimits&) override {
-      co_return std::nullopt;
-    }
-    asio::awaitable<std::optional<LockRecord>> lookup(const LockId&, const CallLimits&) override {
-      co_return std::nullopt;
-    }
-  };
   Locks locks(std::make_unique<Broken>());
   const auto error = error_of([&] { (void)locks.acquire("key"); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::internal);
   EXPECT_TRUE(error->in_doubt());
   EXPECT_THROW(std::rethrow_exception(error->context().cause), std::out_of_range);
+  EXPECT_EQ(std::string(error->what()).find("a bug"), std::string::npos) << "it could have said anything";
+}
+
+TEST(InDoubt, TelemetryReportsWhatABackendThrowsUnexpectedly) {
+  std::vector<LockEvent> events;
+  TelemetryOptions telemetry;
+  telemetry.on_event = [&](const LockEvent& event) { events.push_back(event); };
+  Locks locks(with_telemetry(std::make_unique<Broken>(), telemetry));
+  expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
+  locks.close();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].result, EventResult::error);
+  EXPECT_EQ(events[0].error, ErrorCode::internal);
 }
 
 }  // namespace

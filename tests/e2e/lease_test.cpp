@@ -4,6 +4,7 @@
 
 #include <asio/use_future.hpp>
 
+#include <algorithm>
 #include <future>
 #include <vector>
 
@@ -66,6 +67,48 @@ TEST(Lease, LostFiresOnAThreadThatRenewsNothing) {
   EXPECT_TRUE(client.faults.wait_for_calls(Operation::extend, before + 5)) << "renewals go on meanwhile";
   EXPECT_FALSE(renewed.lost().stop_requested());
   unblock.set();
+}
+
+TEST(Lease, ABlockedLostCallbackDoesNotKeepTheOthersFromTheirs) {
+  FaultyClient client;
+  std::vector<Lease> leases;
+  for (int i = 0; i < 4; ++i) leases.push_back(client.locks.acquire("key " + std::to_string(i), {.ttl = 50ms}));
+  Signal unblock;
+  const std::stop_callback blocks(leases[0].lost(), [&] { unblock.wait_for(10s); });
+  EXPECT_TRUE(eventually(
+      [&] { return std::ranges::all_of(leases, [](const Lease& lease) { return lease.lost().stop_requested(); }); }));
+  unblock.set();
+}
+
+TEST(Lease, AHungRenewalLeavesTimeForAnother) {
+  FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
+  const Gate never;
+  client.faults.next(Operation::extend, Fault::hold(never));
+  const auto lease = client.locks.acquire("key", {.ttl = 900ms, .auto_extend = true});
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3));
+  EXPECT_FALSE(lease.lost().stop_requested()) << "the operation's time-out of two seconds is longer than the lease";
+}
+
+TEST(Lease, AnUnansweredExtendToAShorterTtlCountsAtOnce) {
+  FaultyClient client;
+  const Gate never;
+  client.faults.next(Operation::extend, Fault::hold(never));
+  auto lease = client.locks.acquire("key", {.ttl = 30s});
+  Signal lost;
+  const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
+  auto extending = lease.async_extend(100ms, asio::use_future);
+  EXPECT_TRUE(lost.wait_for(1s)) << "before the operation's time-out";
+  expect_error(ErrorCode::network_timeout, [&] { (void)extending.get(); });
+}
+
+TEST(Lease, ThatHoldsNothingSaysNo) {
+  Lease empty;
+  EXPECT_FALSE(empty.release());
+  EXPECT_FALSE(empty.extend(1s));
+  EXPECT_FALSE(empty.async_release(asio::use_future).get());
+  EXPECT_FALSE(empty.async_extend(1s, asio::use_future).get());
+  EXPECT_EQ(empty.remaining(), 0ms);
+  EXPECT_FALSE(empty.lost().stop_possible());
 }
 
 TEST(Lease, AnExtendOfTheApplicationsWaitsForTheRenewalUnderWay) {

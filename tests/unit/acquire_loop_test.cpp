@@ -208,6 +208,23 @@ TEST(AcquireLoop, ADoubtIsSettledByTheNextAnswer) {
   EXPECT_FALSE(loop.in_doubt()) << "had it taken effect, the same lock id would have been granted again";
 }
 
+TEST(AcquireLoop, ADoubtOutlivesFailuresThatSettleNothing) {
+  auto loop = loop_with(WaitOptions{.max_retries = 2, .jitter = Jitter::none});
+  loop.failed(start, transient(Effect::in_doubt));
+  loop.timer(start + 100ms);
+  loop.not_joined(start + 100ms, JoinFailure::this_time);
+  loop.failed(start + 100ms, transient());
+  EXPECT_TRUE(loop.in_doubt());
+  loop.failed(start + 200ms, LockError(ErrorCode::auth_failed, "no"));
+  EXPECT_EQ(loop.error().code(), ErrorCode::auth_failed);
+  EXPECT_TRUE(loop.error().in_doubt());
+
+  auto stopped = loop_with(exact);
+  stopped.failed(start, transient(Effect::in_doubt));
+  stopped.stopped();
+  EXPECT_TRUE(stopped.error().in_doubt());
+}
+
 TEST(AcquireLoop, BehindOthersItWaitsItsTurnAndThenJoinsFirst) {
   auto loop = loop_with(exact, Start::behind_others);
   EXPECT_EQ(loop.step(), Step::wait_in_line);

@@ -21,6 +21,15 @@ TEST(RetrySchedule, NeverExceedsTheLongestDelay) {
   EXPECT_EQ(retry_delay(WaitOptions{.max_delay = 150ms, .jitter = Jitter::none}, 2, 0), 150ms);
 }
 
+TEST(RetrySchedule, SurvivesTheExtremes) {
+  const WaitOptions nothing{.retry_delay = 0ms};
+  EXPECT_EQ(retry_delay(nothing, 2000, 0.5), 0ms);
+  const WaitOptions everything{.retry_delay = std::chrono::milliseconds::max(),
+                               .max_delay = std::chrono::milliseconds::max(),
+                               .jitter = Jitter::none};
+  EXPECT_EQ(retry_delay(everything, 2000, 0.5), std::chrono::hours(24 * 365));
+}
+
 TEST(RetrySchedule, StaysTheSameWithFixedBackoff) {
   const WaitOptions options{.backoff = Backoff::fixed, .jitter = Jitter::none};
   EXPECT_EQ(retry_delay(options, 1, 0), 100ms);

@@ -23,6 +23,7 @@ struct LocksAccess {
 
 struct LeaseAccess {
   static const std::shared_ptr<LeaseState>& state(const Lease& lease) { return lease.state_; }
+  static std::shared_ptr<LeaseState> take(Lease& lease) { return std::exchange(lease.state_, nullptr); }
   static Lease make(std::shared_ptr<LeaseState> state) { return Lease(std::move(state)); }
 };
 

@@ -147,18 +147,16 @@ namespace memory {
 
 std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& /*context*/) {
   static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<MemoryStore>> named_stores;
+  // Kept for as long as the process runs: fences must not begin anew.
+  static std::map<std::string, std::shared_ptr<MemoryStore>> named_stores;
 
   MemoryOptions options;
   options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(false);
   if (const auto name = BackendUrl::decode(url.rest()); !name.empty()) {
     const std::lock_guard lock(mutex);
     auto& store = named_stores[name];
-    options.store = store.lock();
-    if (!options.store) {
-      options.store = std::make_shared<MemoryStore>();
-      store = options.store;
-    }
+    if (!store) store = std::make_shared<MemoryStore>();
+    options.store = store;
   }
   return make_memory_backend(std::move(options));
 }

@@ -2,6 +2,7 @@
 
 #include "folder_backend.hpp"
 
+#include <syncguard/registry.hpp>
 #include <syncguard/testing/contract_suite.hpp>
 
 #include <unistd.h>
@@ -39,6 +40,7 @@ class FolderFixture : public sg::testing::BackendFixture {
     const example::FolderLock lock(folder_);
     return folder_.read(key).record.has_value();
   }
+  std::optional<std::string> url() override { return "folder:" + folder_.path().string(); }
   bool tells_waiters() override { return false; }
   bool can_clean_up() override { return false; }
 
@@ -51,6 +53,13 @@ class FolderFixture : public sg::testing::BackendFixture {
 
   const example::Folder folder_{new_path()};
 };
+
+[[maybe_unused]] const bool registered = [] {
+  sg::register_backend("folder", [](sg::BackendUrl& url, const sg::BackendContext&) {
+    return std::make_unique<example::FolderBackend>(sg::BackendUrl::decode(url.rest()));
+  });
+  return true;
+}();
 
 SYNCGUARD_CONTRACT_SUITE(Folder, [] { return std::make_unique<FolderFixture>(); });
 
