@@ -2,6 +2,9 @@
 include(CMakeFindDependencyMacro)
 
 find_dependency(Threads)
+if("sqlite" IN_LIST SYNCGUARD_COMPONENTS)
+  find_dependency(SQLite3)
+endif()
 find_dependency(OpenSSL COMPONENTS Crypto)
 
 if(NOT TARGET SyncGuard::utf8proc)

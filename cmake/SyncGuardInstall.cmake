@@ -32,5 +32,9 @@ install(FILES
 # Relative, so that the tree can be installed elsewhere than it was configured for.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY
   "${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig" OUTPUT_VARIABLE prefix_from_pkgconfig)
+set(pkgconfig_backends "")
+if(SYNCGUARD_SQLITE)
+  string(APPEND pkgconfig_backends " sqlite3")
+endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/syncguard.pc.in" "${PROJECT_BINARY_DIR}/syncguard.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/syncguard.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

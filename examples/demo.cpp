@@ -1,97 +1,156 @@
-// What `./dev demo` shows: workers that fight over one lock, live, and at the end what came of it.
+// What `./dev demo` shows: processes that fight over one lock in a file, live; one of them is killed while it holds the
+// lock; and at the end what came of it, computed from what the processes recorded.
 
 #include <syncguard/syncguard.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <atomic>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace sg = syncguard;
 using namespace std::chrono_literals;
-using std::chrono::steady_clock;
 
 namespace {
 
-constexpr int workers = 6;
+constexpr int workers = 5;
+constexpr int victim = 2;
+constexpr auto turn_length = 60ms;
+constexpr auto ttl = 500ms;
+
+// The monotonic clock is one for all processes of the machine.
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// What a worker tells the parent, through a pipe; small enough to be written in one piece.
+struct Report {
+  enum class Kind : std::int32_t { holds, leaves };
+  Kind kind;
+  std::int32_t worker;
+  std::uint64_t fence;
+  std::int64_t at_us;
+};
+
+int work(int worker, const std::string& url, std::int64_t end_us, int pipe_end) {
+  const auto tell = [&](Report::Kind kind, const sg::Lease& lease) {
+    const Report report{kind, worker, lease.fence().value(), now_us()};
+    return write(pipe_end, &report, sizeof report) == static_cast<ssize_t>(sizeof report);
+  };
+  auto locks = sg::open(url);
+  while (now_us() < end_us) {
+    sg::Lease lease = locks.acquire("demo", {.ttl = ttl, .wait = {.timeout = 1min, .max_retries = 1000}});
+    if (!tell(Report::Kind::holds, lease)) return 1;
+    std::this_thread::sleep_for(turn_length);
+    if (!tell(Report::Kind::leaves, lease)) return 1;
+  }
+  return 0;
+}
 
 struct Turn {
   int worker;
-  sg::Fence fence;
-  steady_clock::time_point from;
-  steady_clock::time_point to;
+  std::uint64_t fence;
+  std::int64_t from_us;
+  std::int64_t to_us;  // 0 while it lasts, or for ever if its worker was killed
 };
 
-// What the workers recorded, in the order in which they finished.
-class Record {
- public:
-  void add(const Turn& turn) {
-    const std::lock_guard lock(mutex_);
-    turns_.push_back(turn);
-  }
-  std::vector<Turn> by_start() {
-    const std::lock_guard lock(mutex_);
-    std::ranges::sort(turns_, {}, &Turn::from);
-    return turns_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<Turn> turns_;
-};
-
-void show(steady_clock::time_point start, int worker, const sg::Fence& fence) {
+void show(std::int64_t start_us, const Turn& turn, const char* remark) {
   std::string lane(workers, '.');
-  lane[static_cast<std::size_t>(worker)] = '#';
-  const std::chrono::duration<double> at = steady_clock::now() - start;
-  std::printf("  %5.2f s   %s   worker %d holds the lock, fence %s\n", at.count(), lane.c_str(), worker + 1,
-              fence.str().c_str());
+  lane[static_cast<std::size_t>(turn.worker)] = '#';
+  std::printf("  %5.2f s   %s   process %d holds the lock, fence %s%s\n",
+              static_cast<double>(turn.from_us - start_us) / 1e6, lane.c_str(), turn.worker + 1,
+              sg::Fence(turn.fence).str().c_str(), remark);
   std::fflush(stdout);
+}
+
+int verdict(const std::vector<Turn>& turns, const Turn* killed) {
+  int overlaps = 0;
+  int out_of_order = 0;
+  double taken_over_after = -1;
+  std::vector<int> counts(workers);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    ++counts[static_cast<std::size_t>(turns[i].worker)];
+    if (i == 0) continue;
+    // A killed process is gone at once; its lock stays until its ttl is over.
+    const Turn& before = turns[i - 1];
+    if (before.to_us != 0 && turns[i].from_us < before.to_us) ++overlaps;
+    if (turns[i].fence <= before.fence) ++out_of_order;
+    if (&before == killed) taken_over_after = static_cast<double>(turns[i].from_us - before.from_us) / 1e6;
+  }
+  std::printf("\n  %zu turns, per process:", turns.size());
+  for (const int count : counts) std::printf(" %d", count);
+  std::printf("\n  overlaps:              %d\n  fences out of order:   %d\n", overlaps, out_of_order);
+  if (killed != nullptr)
+    std::printf("  killed, taken over:    after %.2f s (its ttl and a second)\n", taken_over_after);
+  const bool good = overlaps == 0 && out_of_order == 0 && killed != nullptr && taken_over_after >= 0.5;
+  std::puts(good ? "\n  Nobody was ever inside together with somebody else." : "\n  The lock did NOT hold!");
+  return good ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto duration = std::chrono::milliseconds(argc > 1 ? std::atoi(argv[1]) : 1000);
-  auto locks = sg::open("memory:");
-  Record record;
-  std::printf("%d workers want the same lock for %.1f s, each keeps it for 50 ms:\n\n", workers,
-              std::chrono::duration<double>(duration).count());
+  const double seconds = argc > 1 ? std::stod(argv[1]) : 3;
+  std::string folder = (std::filesystem::temp_directory_path() / "syncguard-demo-XXXXXX").string();
+  std::array<int, 2> ends{};
+  if (mkdtemp(folder.data()) == nullptr || pipe(ends.data()) != 0) {
+    std::perror("demo");
+    return 1;
+  }
+  const std::string url = "sqlite:" + folder + "/locks.db";
+  std::printf("%d processes want the same lock for %.1f s; process %d will be killed while it holds it:\n\n", workers,
+              seconds, victim + 1);
+  std::fflush(stdout);
 
-  const auto start = steady_clock::now();
-  std::vector<std::thread> threads;
+  const std::int64_t start_us = now_us();
+  const auto end_us = start_us + static_cast<std::int64_t>(seconds * 1e6);
+  std::vector<pid_t> children;
   for (int worker = 0; worker < workers; ++worker) {
-    threads.emplace_back([&, worker] {
-      while (steady_clock::now() - start < duration) {
-        locks.with_lock("demo", {.wait = {.timeout = 1min}}, [&](sg::Lease& lease) {
-          const auto from = steady_clock::now();
-          show(start, worker, lease.fence());
-          std::this_thread::sleep_for(50ms);
-          record.add({worker, lease.fence(), from, steady_clock::now()});
-        });
+    const pid_t child = fork();
+    if (child == 0) {
+      close(ends[0]);
+      try {
+        _exit(work(worker, url, end_us, ends[1]));
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "process %d: %s\n", worker + 1, error.what());
+        _exit(1);
       }
-    });
+    }
+    children.push_back(child);
   }
-  for (auto& thread : threads) thread.join();
+  close(ends[1]);
 
-  const auto turns = record.by_start();
-  int overlaps = 0;
-  int fences_out_of_order = 0;
-  std::vector<int> counts(workers);
-  for (std::size_t i = 0; i < turns.size(); ++i) {
-    ++counts[static_cast<std::size_t>(turns[i].worker)];
-    if (i == 0) continue;
-    if (turns[i].from < turns[i - 1].to) ++overlaps;
-    if (turns[i].fence <= turns[i - 1].fence) ++fences_out_of_order;
+  std::vector<Turn> turns;
+  turns.reserve(10'000);
+  const Turn* killed = nullptr;
+  Report report{};
+  while (read(ends[0], &report, sizeof report) == static_cast<ssize_t>(sizeof report)) {
+    if (report.kind == Report::Kind::leaves) {
+      const auto turn =
+          std::find_if(turns.rbegin(), turns.rend(), [&](const Turn& t) { return t.fence == report.fence; });
+      if (turn != turns.rend()) turn->to_us = report.at_us;
+      continue;
+    }
+    turns.push_back({report.worker, report.fence, report.at_us, 0});
+    const bool kill_now = killed == nullptr && report.worker == victim && turns.size() > 2 * workers;
+    if (kill_now) {
+      kill(children[victim], SIGKILL);
+      killed = &turns.back();
+    }
+    show(start_us, turns.back(), kill_now ? "   <- killed" : "");
   }
-  std::printf("\n  %zu turns, per worker:", turns.size());
-  for (const int count : counts) std::printf(" %d", count);
-  std::printf("\n  overlaps:             %d\n  fences out of order:  %d\n", overlaps, fences_out_of_order);
-  const bool good = overlaps == 0 && fences_out_of_order == 0 && !turns.empty();
-  std::puts(good ? "\n  Nobody was ever inside together with somebody else." : "\n  The lock did NOT hold!");
-  return good ? 0 : 1;
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  std::filesystem::remove_all(folder);
+  return verdict(turns, killed);
 }

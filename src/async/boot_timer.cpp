@@ -5,12 +5,12 @@
 #include <asio/use_awaitable.hpp>
 
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <ctime>
 #include <string>
 #include <system_error>
 

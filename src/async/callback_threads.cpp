@@ -5,16 +5,22 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
-#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace syncguard::async {
+namespace {
 
-// Shared with the threads, which are never joined.
+// How long a destructor waits for threads that should have nothing left to do.
+constexpr std::chrono::milliseconds grace{100};
+
+}  // namespace
+
+// Shared with the threads, which may outlive their owner: a callback may block for ever, and may be what destroys it.
 struct CallbackThreads::State : std::enable_shared_from_this<State> {
   std::string name;
   std::size_t most_threads = 1;
@@ -22,25 +28,25 @@ struct CallbackThreads::State : std::enable_shared_from_this<State> {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;
-  std::set<std::thread::id> threads;
-  std::size_t started = 0;
+  std::map<std::thread::id, std::thread> threads;
   std::size_t busy = 0;
+  std::size_t ended = 0;  // since finish
   bool finishing = false;
   std::vector<std::shared_ptr<WakeUp>> waiting_for_idle;
 
   // With the mutex held.
   [[nodiscard]] bool is_idle() const { return queue.empty() && busy == 0; }
   void start() {
-    start_thread(name, [self = shared_from_this()] { self->run(); }).detach();
-    ++started;
+    auto thread = start_thread(name, [self = shared_from_this()] { self->run(); });
+    const auto id = thread.get_id();
+    threads.emplace(id, std::move(thread));
   }
 
   void run() {
     std::unique_lock lock(mutex);
-    threads.insert(std::this_thread::get_id());
     for (;;) {
       // One thread stays for the next function; the others were only needed while it was busy.
-      changed.wait(lock, [this] { return finishing || !queue.empty() || started > 1; });
+      changed.wait(lock, [this] { return finishing || !queue.empty() || threads.size() > 1; });
       if (queue.empty()) break;
       auto function = std::move(queue.front());
       queue.pop_front();
@@ -58,8 +64,14 @@ struct CallbackThreads::State : std::enable_shared_from_this<State> {
         waiting_for_idle.clear();
       }
     }
-    --started;
-    threads.erase(std::this_thread::get_id());
+    // Whoever destroys the owner joins those that are left; nobody would join this one otherwise.
+    if (!finishing) {
+      auto self = threads.extract(std::this_thread::get_id());
+      self.mapped().detach();
+      return;
+    }
+    ++ended;
+    changed.notify_all();
   }
 };
 
@@ -70,13 +82,28 @@ CallbackThreads::CallbackThreads(std::string name, std::size_t most_threads) : s
   state_->start();
 }
 
-CallbackThreads::~CallbackThreads() { finish(Leftover::run); }
+CallbackThreads::~CallbackThreads() {
+  finish(Leftover::run);
+  std::unique_lock lock(state_->mutex);
+  const bool own_thread = state_->threads.contains(std::this_thread::get_id());
+  const auto all_ended = [this] { return state_->ended >= state_->threads.size(); };
+  const bool joinable = !own_thread && state_->changed.wait_for(lock, grace, all_ended);
+  auto threads = std::move(state_->threads);
+  lock.unlock();
+  for (auto& [id, thread] : threads) {
+    if (joinable) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  }
+}
 
 bool CallbackThreads::post(std::function<void()> function, std::size_t capacity) {
   const std::lock_guard lock(state_->mutex);
   if (state_->finishing || state_->queue.size() >= capacity) return false;
   state_->queue.push_back(std::move(function));
-  if (state_->busy + state_->queue.size() > state_->started && state_->started < state_->most_threads) {
+  if (state_->busy + state_->queue.size() > state_->threads.size() && state_->threads.size() < state_->most_threads) {
     try {
       state_->start();
     } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): then it waits for a thread that is there

@@ -25,7 +25,7 @@ class CallbackThreads {
   CallbackThreads(std::string name, std::size_t most_threads);
   CallbackThreads(const CallbackThreads&) = delete;
   CallbackThreads& operator=(const CallbackThreads&) = delete;
-  // As finish(Leftover::run).
+  // As finish(Leftover::run); waits a moment for threads that have nothing left to do.
   ~CallbackThreads();
 
   // False, and function is dropped, if so many functions wait already or finish was called.
@@ -38,8 +38,7 @@ class CallbackThreads {
   asio::awaitable<void> idle(std::chrono::steady_clock::time_point until);
 
   enum class Leftover { run, drop };
-  // Takes no more. The threads end by themselves once nothing is left; never waits for them, since a callback may block
-  // for ever, and may be what destroys this.
+  // Takes no more. The threads end by themselves once nothing is left.
   void finish(Leftover leftover);
 
  private:

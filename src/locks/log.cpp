@@ -16,7 +16,7 @@ constexpr std::chrono::minutes quiet_time{1};
 bool debugging() {
   static const bool enabled = [] {
     const char* value = std::getenv("SYNCGUARD_DEBUG");
-    return value != nullptr && std::string_view(value) != "" && std::string_view(value) != "0";
+    return value != nullptr && !std::string_view(value).empty() && std::string_view(value) != "0";
   }();
   return enabled;
 }

@@ -15,7 +15,7 @@ using std::chrono::steady_clock;
 
 bool contains_ignoring_case(std::string_view text, std::string_view part) {
   const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
-  return !std::ranges::search(text, part, same).empty();
+  return std::search(text.begin(), text.end(), part.begin(), part.end(), same) != text.end();
 }
 
 EventReason reason_of(Missing missing) {

@@ -1,6 +1,9 @@
 #include <syncguard/registry.hpp>
 
 #include "backends/memory/memory_url.hpp"
+#ifdef SYNCGUARD_HAS_SQLITE
+#include "backends/sqlite/sqlite_url.hpp"
+#endif
 
 #include <mutex>
 #include <utility>
@@ -13,6 +16,9 @@ struct Registry {
   // A new backend is one line here.
   std::map<std::string, BackendFactory, std::less<>> factories = {
       {"memory", memory::from_url},
+#ifdef SYNCGUARD_HAS_SQLITE
+      {"sqlite", sqlite::from_url},
+#endif
   };
 };
 
@@ -45,6 +51,13 @@ std::unique_ptr<Backend> make_backend(BackendUrl& url, const BackendContext& con
     const auto found = known.factories.find(url.scheme());
     if (found != known.factories.end()) factory = found->second;
   }
+#ifndef SYNCGUARD_HAS_SQLITE
+  if (!factory && url.scheme() == "sqlite") {
+    throw LockError(ErrorCode::invalid_argument,
+                    "this build has no embedded backend: install SQLite (Debian: libsqlite3-dev) and configure with "
+                    "-DSYNCGUARD_SQLITE=ON");
+  }
+#endif
   if (!factory) {
     std::string schemes;
     for (const auto& scheme : registered_schemes()) schemes += (schemes.empty() ? "" : ", ") + scheme + ":";

@@ -1,7 +1,7 @@
 #include "backends/memory/memory_store.hpp"
 #include "backends/memory/memory_url.hpp"
+#include "core/cleanup_pace.hpp"
 
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -76,7 +76,7 @@ class MemoryBackend : public Backend {
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     refuse_if_stopped(limits);
     const bool locked = state().is_locked(key);
-    if (!locked && cleanup_in_is_locked_ && may_clean_up()) state().remove_if_long_dead(key);
+    if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up()) state().remove_if_long_dead(key);
     co_return locked;
   }
 
@@ -99,16 +99,9 @@ class MemoryBackend : public Backend {
  private:
   [[nodiscard]] State& state() { return store_->state(); }
 
-  // At most once a second.
-  bool may_clean_up() {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    auto last = last_cleanup_.load();
-    return now - last >= std::chrono::seconds(1) && last_cleanup_.compare_exchange_strong(last, now);
-  }
-
   const std::shared_ptr<MemoryStore> store_;
   const bool cleanup_in_is_locked_;
-  std::atomic<std::chrono::steady_clock::duration> last_cleanup_{std::chrono::steady_clock::duration::zero()};
+  core::CleanupPace cleanup_pace_;
 };
 
 }  // namespace

@@ -23,8 +23,8 @@ AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
     if (record.lock_id == request.lock_id) return Granted{record.fence, record.expires_at, record.expires_at - now};
     return Contended{core::free_in(record.expires_at, now)};
   }
-  const auto reserved = reservations.find(request.key);
-  if (reserved != reservations.end() && reserved->second.until > now && reserved->second.waiter != request.lock_id) {
+  const auto reserved = reservations_.find(request.key);
+  if (reserved != reservations_.end() && reserved->second.until > now && reserved->second.waiter != request.lock_id) {
     return Contended{reserved->second.until - now};
   }
 
@@ -35,7 +35,7 @@ AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
   const Timestamp expires_at = now + request.ttl;
   locks.emplace(request.key, LockRecord{request.key, request.lock_id, expires_at, now, fence});
   keys_by_id.emplace(request.lock_id, request.key);
-  reservations.erase(request.key);
+  reservations_.erase(request.key);
   remove_waiter(request.key, request.lock_id);
   return Granted{fence, expires_at, request.ttl};
 }
@@ -115,33 +115,33 @@ void MemoryStore::State::remove(const LockRecord& record) {
 
 void MemoryStore::State::join(const Key& key, const LockId& waiter, const Wake& wake) {
   const std::lock_guard lock(mutex);
-  auto& queue = queues[key];
+  auto& queue = queues_[key];
   if (std::ranges::find(queue, waiter, &Waiter::id) == queue.end()) queue.push_back({waiter, wake});
 }
 
 void MemoryStore::State::remove_waiter(const Key& key, const LockId& waiter) {
-  const auto queue = queues.find(key);
-  if (queue == queues.end()) return;
+  const auto queue = queues_.find(key);
+  if (queue == queues_.end()) return;
   std::erase_if(queue->second, [&](const Waiter& entry) { return entry.id == waiter; });
-  if (queue->second.empty()) queues.erase(queue);
+  if (queue->second.empty()) queues_.erase(queue);
 }
 
 MemoryStore::State::Wake MemoryStore::State::pass_turn(const Key& key, Timestamp now) {
-  const auto queue = queues.find(key);
-  if (queue == queues.end()) return nullptr;
+  const auto queue = queues_.find(key);
+  if (queue == queues_.end()) return nullptr;
   Waiter oldest = std::move(queue->second.front());
   queue->second.pop_front();
-  if (queue->second.empty()) queues.erase(queue);
-  reservations.insert_or_assign(key, Reservation{oldest.id, now + reservation_time});
+  if (queue->second.empty()) queues_.erase(queue);
+  reservations_.insert_or_assign(key, Reservation{oldest.id, now + reservation_time});
   return std::move(oldest.wake);
 }
 
 MemoryStore::State::Wake MemoryStore::State::leave(const Key& key, const LockId& waiter) {
   const std::lock_guard lock(mutex);
   remove_waiter(key, waiter);
-  const auto reserved = reservations.find(key);
-  if (reserved == reservations.end() || reserved->second.waiter != waiter) return nullptr;
-  reservations.erase(reserved);
+  const auto reserved = reservations_.find(key);
+  if (reserved == reservations_.end() || reserved->second.waiter != waiter) return nullptr;
+  reservations_.erase(reserved);
   const Timestamp now = clock();
   const auto held = locks.find(key);
   if (held != locks.end() && core::is_live(held->second.expires_at, now)) return nullptr;

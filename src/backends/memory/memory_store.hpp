@@ -56,8 +56,8 @@ struct MemoryStore::State {
   Wake pass_turn(const Key& key, Timestamp now);
   void remove_waiter(const Key& key, const LockId& waiter);
 
-  std::unordered_map<Key, std::deque<Waiter>> queues;
-  std::unordered_map<Key, Reservation> reservations;
+  std::unordered_map<Key, std::deque<Waiter>> queues_;
+  std::unordered_map<Key, Reservation> reservations_;
 };
 
 }  // namespace syncguard

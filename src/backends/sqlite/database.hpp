@@ -1,0 +1,86 @@
+// SQLite, as far as this backend needs it: connections, statements, transactions, and errors that are LockErrors.
+#pragma once
+
+#include <syncguard/error.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace syncguard::sqlite {
+
+// A prepared statement, bound and stepped through once. Resets itself when it goes.
+class Query {
+ public:
+  explicit Query(sqlite3_stmt* statement) : statement_(statement) {}
+  Query(const Query&) = delete;
+  Query& operator=(const Query&) = delete;
+  ~Query();
+
+  // Parameters from ?1 on. Texts must outlive the query.
+  Query& bind(int index, std::string_view text);
+  Query& bind(int index, std::int64_t number);
+
+  // Whether there is another row. Throws LockError.
+  bool next();
+  // For statements that return no rows.
+  void run() { next(); }
+
+  [[nodiscard]] std::string text(int column) const;
+  [[nodiscard]] std::int64_t number(int column) const;
+
+ private:
+  sqlite3_stmt* statement_;
+};
+
+// One connection. One thread at a time.
+class Database {
+ public:
+  // Opens the file, making it and its tables if there is none yet. Throws LockError, having harmed nothing, for a file
+  // that is no database of ours or a place where SQLite's locks do not hold.
+  //
+  // While another process writes, keep_waiting is asked, about every millisecond, whether to go on waiting.
+  Database(const std::filesystem::path& path, std::function<bool()> keep_waiting);
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+  ~Database();
+
+  // The statement, prepared on first use. sql must be a constant of the program.
+  Query query(std::string_view sql);
+
+  // BEGIN IMMEDIATE … COMMIT around a function that reads and writes; rolled back if it throws. Errors of the COMMIT
+  // itself are in doubt.
+  template <typename Function>
+  auto transaction(Function function) {
+    begin();
+    try {
+      auto result = function();
+      commit();
+      return result;
+    } catch (...) {
+      roll_back();
+      throw;
+    }
+  }
+
+ private:
+  void prepare_file();
+  void begin();
+  void commit();
+  void roll_back() noexcept;
+  void execute(const char* sql, Effect effect = Effect::none);
+  std::int64_t pragma(const char* sql);
+
+  std::function<bool()> keep_waiting_;
+  std::unique_ptr<sqlite3, int (*)(sqlite3*)> connection_;
+  std::map<std::string_view, std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>> statements_;
+};
+
+}  // namespace syncguard::sqlite

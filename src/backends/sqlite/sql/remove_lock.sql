@@ -1,0 +1,1 @@
+DELETE FROM syncguard_locks WHERE lock_id = ?1

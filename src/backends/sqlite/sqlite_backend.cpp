@@ -1,0 +1,145 @@
+#include "backends/sqlite/sqlite_url.hpp"
+#include "backends/sqlite/watcher.hpp"
+#include "backends/sqlite/worker.hpp"
+#include "core/cleanup_pace.hpp"
+
+#include <syncguard/sqlite.hpp>
+
+#include <cstdlib>
+#include <utility>
+
+namespace syncguard {
+namespace {
+
+using sqlite::Store;
+
+// What tickets share with their backend, and may outlive it by.
+struct Parts {
+  Parts(const std::filesystem::path& path, const Log& log) : worker(path), watcher(path, log) {}
+
+  sqlite::Worker worker;
+  sqlite::Watcher watcher;
+};
+
+class SqliteTicket : public WaitTicket {
+ public:
+  SqliteTicket(std::shared_ptr<Parts> parts, Key key, const LockId& waiter)
+      : parts_(std::move(parts)), key_(std::move(key)), waiter_(waiter) {}
+  ~SqliteTicket() override { parts_->watcher.remove(waiter_); }
+
+  asio::awaitable<void> rejoin(const CallLimits& limits) override {
+    std::function<bool(Store&)> step = [key = key_, waiter = waiter_](Store& store) {
+      store.join(key, waiter);
+      return true;
+    };
+    co_await parts_->worker.run(std::move(step), limits);
+  }
+
+  asio::awaitable<void> leave(const CallLimits& limits) override {
+    parts_->watcher.remove(waiter_);
+    std::function<bool(Store&)> step = [key = key_, waiter = waiter_](Store& store) {
+      store.leave(key, waiter);
+      return true;
+    };
+    co_await parts_->worker.run(std::move(step), limits);
+  }
+
+ private:
+  const std::shared_ptr<Parts> parts_;
+  const Key key_;
+  const LockId waiter_;
+};
+
+class SqliteBackend : public Backend {
+ public:
+  SqliteBackend(const SqliteOptions& options, const Log& log)
+      : parts_(std::make_shared<Parts>(options.path, log)), cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
+
+  [[nodiscard]] Capabilities capabilities() const override { return {.name = "sqlite"}; }
+
+  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
+    std::function<AcquireReply(Store&)> step = [request](Store& store) { return store.acquire(request); };
+    co_return co_await parts_->worker.run(std::move(step), limits);
+  }
+
+  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
+    std::function<ReleaseReply(Store&)> step = [id](Store& store) { return store.release(id); };
+    co_return co_await parts_->worker.run(std::move(step), limits);
+  }
+
+  asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
+                                      const CallLimits& limits) override {
+    std::function<ExtendReply(Store&)> step = [id, ttl](Store& store) { return store.extend(id, ttl); };
+    co_return co_await parts_->worker.run(std::move(step), limits);
+  }
+
+  asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
+    std::function<bool(Store&)> step = [key](Store& store) { return store.find_live(key).has_value(); };
+    const bool locked = co_await parts_->worker.run(std::move(step), limits);
+    if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up()) clean_up(key);
+    co_return locked;
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
+    std::function<std::optional<LockRecord>(Store&)> step = [key](Store& store) { return store.find_live(key); };
+    co_return co_await parts_->worker.run(std::move(step), limits);
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
+    std::function<std::optional<LockRecord>(Store&)> step = [id](Store& store) { return store.find_live(id); };
+    co_return co_await parts_->worker.run(std::move(step), limits);
+  }
+
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+                                                    const CallLimits& limits) override {
+    // The watch first: what happens between it and the place in the queue is then seen.
+    parts_->watcher.add(key, waiter, std::move(wake));
+    auto ticket = std::make_unique<SqliteTicket>(parts_, key, waiter);
+    co_await ticket->rejoin(limits);
+    co_return ticket;
+  }
+
+ private:
+  // In the background: the caller has its answer.
+  void clean_up(const Key& key) {
+    parts_->worker.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
+  }
+
+  const std::shared_ptr<Parts> parts_;
+  const bool cleanup_in_is_locked_;
+  core::CleanupPace cleanup_pace_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_sqlite_backend(SqliteOptions options) {
+  if (options.path.empty()) throw LockError(ErrorCode::invalid_argument, "the embedded backend needs a path");
+  return std::make_unique<SqliteBackend>(options, Log());
+}
+
+std::filesystem::path default_sqlite_path() {
+  const auto folder = [](const char* variable) {
+    const char* value = std::getenv(variable);
+    return std::filesystem::path(value != nullptr ? value : "");
+  };
+  // Relative paths in XDG variables are to be ignored, says their specification.
+  if (const auto state = folder("XDG_STATE_HOME"); state.is_absolute()) return state / "syncguard" / "locks.db";
+  if (const auto home = folder("HOME"); home.is_absolute()) {
+    return home / ".local" / "state" / "syncguard" / "locks.db";
+  }
+  throw LockError(ErrorCode::invalid_argument,
+                  "neither XDG_STATE_HOME nor HOME is set: name a path, as in sqlite:PATH");
+}
+
+namespace sqlite {
+
+std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context) {
+  SqliteOptions options;
+  options.path = BackendUrl::decode(url.rest());
+  if (options.path.empty()) options.path = default_sqlite_path();
+  options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(false);
+  return std::make_unique<SqliteBackend>(options, context.log);
+}
+
+}  // namespace sqlite
+}  // namespace syncguard

@@ -1,0 +1,200 @@
+#include "backends/sqlite/store.hpp"
+
+#include "core/fence_limit.hpp"
+#include "core/liveness.hpp"
+#include "core/storage_key.hpp"
+#include "sqlite_sql.hpp"
+
+namespace syncguard::sqlite {
+namespace {
+
+constexpr core::StorageLimit storage_limit{.limit = 1700, .reserve = 0};
+constexpr std::chrono::milliseconds reservation_time{50};
+
+Timestamp clock_now() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
+
+std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
+Timestamp timestamp(std::int64_t millis) { return Timestamp(std::chrono::milliseconds(millis)); }
+
+std::string lock_key_of(const Key& key) { return core::lock_storage_key("", key, storage_limit); }
+
+// A row of find_by_key or find_by_id. What cannot be a lock of anybody's is an error, and stays as it is.
+std::optional<LockRecord> read_lock(Query& query) {
+  if (!query.next()) return std::nullopt;
+  try {
+    return LockRecord{.key = query.text(0),
+                      .lock_id = LockId(query.text(1)),
+                      .expires_at = timestamp(query.number(2)),
+                      .acquired_at = timestamp(query.number(3)),
+                      .fence = Fence::parse(query.text(4))};
+  } catch (const LockError&) {
+    throw LockError(ErrorCode::internal, "the database holds something at this key that is no lock");
+  }
+}
+
+}  // namespace
+
+std::optional<LockRecord> Store::find(const Key& key) {
+  const std::string lock_key = lock_key_of(key);
+  auto query = database_.query(sql::find_by_key);
+  query.bind(1, lock_key);
+  return read_lock(query);
+}
+
+std::optional<LockRecord> Store::find(const LockId& id) {
+  auto query = database_.query(sql::find_by_id);
+  query.bind(1, id.view());
+  return read_lock(query);
+}
+
+AcquireReply Store::acquire(const AcquireRequest& request) {
+  // A look before the write lock is asked for: to be refused costs no writing.
+  const auto held_by_another = [&](const std::optional<LockRecord>& record, Timestamp now) {
+    return record && record->lock_id != request.lock_id && core::is_live(record->expires_at, now);
+  };
+  if (const auto record = find(request.key); held_by_another(record, clock_now())) {
+    return Contended{core::free_in(record->expires_at, clock_now())};
+  }
+
+  return database_.transaction([&]() -> AcquireReply {
+    const Timestamp now = clock_now();
+    const std::string lock_key = lock_key_of(request.key);
+    if (const auto record = find(request.key); record && core::is_live(record->expires_at, now)) {
+      if (record->lock_id != request.lock_id) return Contended{core::free_in(record->expires_at, now)};
+      return Granted{record->fence, record->expires_at, record->expires_at - now};
+    }
+    {
+      auto turn = database_.query(sql::find_turn);
+      turn.bind(1, lock_key).bind(2, millis(now));
+      if (turn.next() && turn.text(0) != request.lock_id.view()) return Contended{timestamp(turn.number(1)) - now};
+    }
+
+    const std::string fence_key = core::fence_storage_key("", lock_key, storage_limit);
+    std::uint64_t counter = 0;
+    {
+      auto query = database_.query(sql::find_counter);
+      if (query.bind(1, fence_key).next()) counter = static_cast<std::uint64_t>(query.number(0));
+    }
+    const Fence fence = core::next_fence(counter);
+    const std::string fence_text = fence.str();
+    const Timestamp expires_at = now + request.ttl;
+    database_.query(sql::put_counter)
+        .bind(1, fence_key)
+        .bind(2, static_cast<std::int64_t>(fence.value()))
+        .bind(3, request.key.str())
+        .run();
+    database_.query(sql::put_lock)
+        .bind(1, lock_key)
+        .bind(2, request.lock_id.view())
+        .bind(3, millis(expires_at))
+        .bind(4, millis(now))
+        .bind(5, fence_text)
+        .bind(6, request.key.str())
+        .run();
+    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, request.lock_id.view()).bind(3, millis(now)).run();
+    return Granted{fence, expires_at, request.ttl};
+  });
+}
+
+std::variant<LockRecord, Missing> Store::find_owned(const LockId& id, Timestamp now) {
+  const auto record = find(id);
+  if (!record || record->lock_id != id) return Missing::not_found;
+  if (!core::is_live(record->expires_at, now)) return Missing::expired;
+  return *record;
+}
+
+ReleaseReply Store::release(const LockId& id) {
+  bool turn_given = false;
+  const auto reply = database_.transaction([&]() -> ReleaseReply {
+    const Timestamp now = clock_now();
+    const auto owned = find_owned(id, now);
+    if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
+    database_.query(sql::remove_lock).bind(1, id.view()).run();
+    turn_given = pass_turn(lock_key_of(std::get<LockRecord>(owned).key), now);
+    return Released{};
+  });
+  if (turn_given) bell_.ring();
+  return reply;
+}
+
+ExtendReply Store::extend(const LockId& id, std::chrono::milliseconds ttl) {
+  return database_.transaction([&]() -> ExtendReply {
+    const Timestamp now = clock_now();
+    const auto owned = find_owned(id, now);
+    if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
+    database_.query(sql::set_expiry).bind(1, id.view()).bind(2, millis(now + ttl)).run();
+    return Extended{now + ttl, ttl};
+  });
+}
+
+std::optional<LockRecord> Store::find_live(const Key& key) {
+  auto record = find(key);
+  return record && core::is_live(record->expires_at, clock_now()) ? record : std::nullopt;
+}
+
+std::optional<LockRecord> Store::find_live(const LockId& id) {
+  auto record = find(id);
+  return record && core::is_live(record->expires_at, clock_now()) ? record : std::nullopt;
+}
+
+void Store::remove_if_long_dead(const Key& key) {
+  database_.transaction([&] {
+    const auto record = find(key);
+    if (record && core::is_removable(record->expires_at, clock_now())) {
+      database_.query(sql::remove_lock).bind(1, record->lock_id.view()).run();
+    }
+    return true;
+  });
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The queue
+
+bool Store::pass_turn(const std::string& lock_key, Timestamp now) {
+  auto query = database_.query(sql::give_turn);
+  return query.bind(1, lock_key).bind(2, millis(now + reservation_time)).next();
+}
+
+void Store::join(const Key& key, const LockId& waiter) {
+  database_.transaction([&] {
+    const std::string lock_key = lock_key_of(key);
+    // One whose turn is over begins anew at the end.
+    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, "").bind(3, millis(clock_now())).run();
+    database_.query(sql::join).bind(1, lock_key).bind(2, waiter.view()).run();
+    return true;
+  });
+}
+
+void Store::leave(const Key& key, const LockId& waiter) {
+  const bool turn_given = database_.transaction([&] {
+    const Timestamp now = clock_now();
+    const std::string lock_key = lock_key_of(key);
+    bool had_turn = false;
+    {
+      auto turn = database_.query(sql::find_turn);
+      turn.bind(1, lock_key).bind(2, millis(now));
+      had_turn = turn.next() && turn.text(0) == waiter.view();
+    }
+    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, waiter.view()).bind(3, millis(now)).run();
+    return had_turn && !find_live(key) && pass_turn(lock_key, now);
+  });
+  if (turn_given) bell_.ring();
+}
+
+Store::Prospect Store::prospect(const Key& key, const LockId& waiter) {
+  const Timestamp now = clock_now();
+  const std::string lock_key = lock_key_of(key);
+  if (find_live(key)) return {};
+  {
+    auto turn = database_.query(sql::find_turn);
+    turn.bind(1, lock_key).bind(2, millis(now));
+    if (turn.next()) {
+      if (turn.text(0) == waiter.view()) return {.try_now = true, .look_again_at = std::nullopt};
+      return {.try_now = false, .look_again_at = timestamp(turn.number(1))};
+    }
+  }
+  auto first = database_.query(sql::find_first_waiter);
+  return {.try_now = first.bind(1, lock_key).next() && first.text(0) == waiter.view(), .look_again_at = std::nullopt};
+}
+
+}  // namespace syncguard::sqlite

@@ -1,0 +1,51 @@
+// The atomic steps of the embedded backend, each one transaction.
+#pragma once
+
+#include "backends/sqlite/database.hpp"
+#include "backends/sqlite/doorbell.hpp"
+
+#include <syncguard/backend.hpp>
+
+#include <optional>
+
+namespace syncguard::sqlite {
+
+// One thread at a time, like the database it works on. The time of each step is the host's clock, read once nobody else
+// can write any more.
+class Store {
+ public:
+  Store(const std::filesystem::path& path, std::function<bool()> keep_waiting)
+      : database_(path, std::move(keep_waiting)), bell_(path) {}
+
+  AcquireReply acquire(const AcquireRequest& request);
+  ReleaseReply release(const LockId& id);
+  ExtendReply extend(const LockId& id, std::chrono::milliseconds ttl);
+  std::optional<LockRecord> find_live(const Key& key);
+  std::optional<LockRecord> find_live(const LockId& id);
+  void remove_if_long_dead(const Key& key);
+
+  // At the end of the queue, unless the waiter has a place there already.
+  void join(const Key& key, const LockId& waiter);
+  // Gives up the place, and passes the turn on if it had come.
+  void leave(const Key& key, const LockId& waiter);
+
+  // Whether a waiter should try now: its turn has come, or the key is free and it is the first in the queue. Otherwise
+  // when to look again although nothing changed, if ever.
+  struct Prospect {
+    bool try_now = false;
+    std::optional<Timestamp> look_again_at;
+  };
+  Prospect prospect(const Key& key, const LockId& waiter);
+
+ private:
+  std::optional<LockRecord> find(const Key& key);
+  std::optional<LockRecord> find(const LockId& id);
+  std::variant<LockRecord, Missing> find_owned(const LockId& id, Timestamp now);
+  // Whether there was somebody to give it to. Ring the bell after the commit, then.
+  bool pass_turn(const std::string& lock_key, Timestamp now);
+
+  Database database_;
+  Doorbell bell_;
+};
+
+}  // namespace syncguard::sqlite

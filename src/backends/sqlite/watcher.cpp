@@ -1,0 +1,118 @@
+#include "backends/sqlite/watcher.hpp"
+
+#include "async/thread.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+namespace syncguard::sqlite {
+namespace {
+
+// Where a look failed, and as a net under it all: the client polls besides.
+constexpr int look_again_later_ms = 1000;
+
+Timestamp clock_now() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
+
+}  // namespace
+
+Watcher::Watcher(std::filesystem::path path, Log log) : path_(std::move(path)), log_(std::move(log)) {}
+
+Watcher::~Watcher() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    interrupt();
+    thread_.join();
+  }
+  if (inotify_ >= 0) close(inotify_);
+  if (interrupt_ >= 0) close(interrupt_);
+}
+
+void Watcher::start() {
+  if (!bell_) bell_.emplace(path_);
+  if (inotify_ < 0) inotify_ = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (interrupt_ < 0) interrupt_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (inotify_ < 0 || interrupt_ < 0 || inotify_add_watch(inotify_, bell_->path().c_str(), IN_MODIFY) < 0) {
+    throw LockError(ErrorCode::rate_limited,
+                    "no watch for waiters could be had from the system: " + std::generic_category().message(errno));
+  }
+  thread_ = async::start_thread("syncguard-watch", [this] { watch(); });
+}
+
+void Watcher::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) start();
+    waiters_.insert_or_assign(waiter, Waiter{key, std::move(wake)});
+  }
+  interrupt();
+}
+
+void Watcher::remove(const LockId& waiter) {
+  const std::lock_guard lock(mutex_);
+  waiters_.erase(waiter);
+}
+
+void Watcher::interrupt() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(interrupt_, &one, sizeof one);
+}
+
+void Watcher::watch() {
+  std::optional<Store> store;
+  int timeout = -1;
+  for (;;) {
+    std::array<pollfd, 2> events{{{inotify_, POLLIN, 0}, {interrupt_, POLLIN, 0}}};
+    poll(events.data(), events.size(), timeout);
+    // What exactly changed does not matter; that it was read does.
+    alignas(inotify_event) std::array<char, 4096> buffer;
+    while (read(inotify_, buffer.data(), buffer.size()) > 0) {
+    }
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto size = read(interrupt_, &count, sizeof count);
+    {
+      const std::lock_guard lock(mutex_);
+      if (ending_) return;
+    }
+    try {
+      if (!store) store.emplace(path_, [] { return false; });
+      timeout = look(*store);
+    } catch (const std::exception& error) {
+      log_.debug(std::string("a look at the queue failed and is tried again: ") + error.what());
+      timeout = look_again_later_ms;
+    }
+  }
+}
+
+int Watcher::look(Store& store) {
+  std::map<LockId, Waiter> waiters;
+  {
+    const std::lock_guard lock(mutex_);
+    waiters = waiters_;
+  }
+  std::optional<Timestamp> next;
+  for (const auto& [id, waiter] : waiters) {
+    const auto prospect = store.prospect(waiter.key, id);
+    if (prospect.look_again_at) next = next ? std::min(*next, *prospect.look_again_at) : *prospect.look_again_at;
+    if (!prospect.try_now) continue;
+    const std::lock_guard lock(mutex_);
+    const auto still_there = waiters_.find(id);
+    if (still_there != waiters_.end()) still_there->second.wake();
+  }
+  if (!next) return -1;
+  return static_cast<int>(std::clamp<std::int64_t>((*next - clock_now()).count() + 1, 1, look_again_later_ms));
+}
+
+}  // namespace syncguard::sqlite

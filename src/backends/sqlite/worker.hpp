@@ -1,0 +1,85 @@
+// Runs the steps of the embedded backend off the I/O thread, one after the other.
+#pragma once
+
+#include "async/wake_up.hpp"
+#include "backends/sqlite/store.hpp"
+
+#include <syncguard/backend.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+namespace syncguard::sqlite {
+
+// One thread with one connection, opened with the first step. Steps run in the order in which they came, so that no
+// request of a lock id overtakes another.
+class Worker {
+ public:
+  explicit Worker(std::filesystem::path path);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  // Runs what is queued, then ends.
+  ~Worker();
+
+  // Runs step(store) on the worker and returns what it does. Ends by the limits: without effect if the step had not
+  // begun, in doubt if it is under way; then it goes on by itself. step must own what it refers to.
+  template <typename Result>
+  asio::awaitable<Result> run(std::function<Result(Store&)> step, const CallLimits& limits) {
+    struct Answer {
+      std::optional<Result> result;
+      std::exception_ptr error;
+    };
+    if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+    const auto answer = std::make_shared<Answer>();
+    const auto job = std::make_shared<Job>();
+    job->limits = limits;
+    job->run = [answer, step = std::move(step)](Store& store) { answer->result = step(store); };
+    job->fail = [answer](std::exception_ptr error) { answer->error = std::move(error); };
+    enqueue(job);
+    const auto reason = co_await job->ended->wait(limits.deadline, limits.stop);
+    if (reason != async::WakeUp::Reason::woken) give_up(*job, reason);
+    if (answer->error) std::rethrow_exception(answer->error);
+    co_return std::move(*answer->result);
+  }
+
+  // Runs step(store) when its time comes; nobody waits for it, and what it throws is ignored.
+  void run_in_background(std::function<void(Store&)> step);
+
+ private:
+  struct Job {
+    enum class State { queued, running, ended, abandoned };
+
+    CallLimits limits;
+    std::function<void(Store&)> run;
+    std::function<void(std::exception_ptr)> fail;
+    std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
+    State state = State::queued;  // guarded by the worker's mutex
+  };
+
+  void enqueue(std::shared_ptr<Job> job);
+  [[noreturn]] void give_up(Job& job, async::WakeUp::Reason reason);
+  void work();
+  void perform(Job& job);
+
+  const std::filesystem::path path_;
+  std::optional<Store> store_;
+  const CallLimits* current_ = nullptr;  // of the job that runs; the worker's own
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Job>> queue_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace syncguard::sqlite

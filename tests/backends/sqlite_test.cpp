@@ -1,0 +1,295 @@
+// What only the embedded backend does: its file, its neighbours on the disk, and processes that die.
+
+#include "expect_error.hpp"
+#include "temporary_folder.hpp"
+
+#include <syncguard/sqlite.hpp>
+#include <syncguard/syncguard.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// The file as any other program of SQLite's sees it.
+class Outsider {
+ public:
+  explicit Outsider(const std::filesystem::path& path) {
+    sqlite3_open(path.c_str(), &connection_);
+    sqlite3_busy_timeout(connection_, 10'000);
+  }
+  Outsider(const Outsider&) = delete;
+  Outsider& operator=(const Outsider&) = delete;
+  ~Outsider() { sqlite3_close(connection_); }
+
+  // All values of all rows, joined by spaces.
+  std::string operator()(const std::string& sql) {
+    std::string text;
+    const auto collect = [](void* to, int count, char** values, char**) {
+      auto& all = *static_cast<std::string*>(to);
+      for (int i = 0; i < count; ++i) all += (all.empty() ? "" : " ") + std::string(values[i] ? values[i] : "NULL");
+      return 0;
+    };
+    if (sqlite3_exec(connection_, sql.c_str(), collect, &text, nullptr) != SQLITE_OK) {
+      throw std::runtime_error(sqlite3_errmsg(connection_));
+    }
+    return text;
+  }
+
+ private:
+  sqlite3* connection_ = nullptr;
+};
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+unsigned mode(const std::filesystem::path& path) {
+  struct stat status {};
+  EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+  return status.st_mode & 0777U;
+}
+
+struct Sqlite : ::testing::Test {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.path() / "new" / "locks.db";
+
+  [[nodiscard]] Locks client(ClientOptions options = {}) const {
+    return Locks(make_sqlite_backend({.path = path}), std::move(options));
+  }
+};
+
+TEST_F(Sqlite, MakesFilesAndFoldersThatOnlyTheirOwnerCanRead) {
+  const auto old_mask = umask(0);
+  auto locks = client();
+  const auto lease = locks.acquire("key");
+  umask(old_mask);
+  EXPECT_EQ(mode(path.parent_path()), 0700U);
+  for (const char* suffix : {"", "-wal", "-shm", "-wake"}) EXPECT_EQ(mode(path.string() + suffix), 0600U) << suffix;
+}
+
+TEST_F(Sqlite, StoresWhatItsNeighboursInPostgresStore) {
+  auto locks = client();
+  const auto lease = locks.acquire("payment:42");
+  Outsider outsider(path);
+  EXPECT_EQ(outsider("SELECT key, lock_id, fence, user_key, expires_at_ms - acquired_at_ms FROM syncguard_locks"),
+            "payment:42 " + lease.id().str() + " 000000000000001 payment:42 30000");
+  EXPECT_EQ(outsider("SELECT fence_key, fence, key_debug FROM syncguard_fence_counters"),
+            "fence:payment:42 1 payment:42");
+  EXPECT_EQ(outsider("PRAGMA journal_mode"), "wal");
+}
+
+TEST_F(Sqlite, RefusesTheDatabaseOfAnotherProgramAndLeavesItAlone) {
+  std::filesystem::create_directories(path.parent_path());
+  { Outsider{path}("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)"); }
+  const auto before = content(path);
+  auto locks = client();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error->what(), ::testing::HasSubstr("another program"));
+  EXPECT_EQ(content(path), before);
+}
+
+TEST_F(Sqlite, RefusesAFileThatIsNoDatabaseAndLeavesItAlone) {
+  std::filesystem::create_directories(path.parent_path());
+  const std::string letter =
+      "Dear Sir or Madam, this is not a database, and longer than its header would be. " + std::string(200, '.');
+  std::ofstream(path) << letter;
+  auto locks = client();
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_EQ(content(path), letter);
+}
+
+TEST_F(Sqlite, SaysThatAFileIsCorrupt) {
+  { (void)client().acquire("key"); }
+  { Outsider{path}("PRAGMA wal_checkpoint(TRUNCATE)"); }
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto size = std::filesystem::file_size(path);
+    file.seekp(4096);
+    file << std::string(size - 4096, '\xff');
+  }
+  auto locks = client();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::internal);
+  EXPECT_THAT(error->what(), ::testing::HasSubstr("restore"));
+}
+
+TEST_F(Sqlite, RefusesAFileOfANewerVersion) {
+  { (void)client().acquire("key"); }
+  { Outsider{path}("PRAGMA user_version = 99"); }
+  auto locks = client();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), ::testing::HasSubstr("newer version"));
+}
+
+TEST_F(Sqlite, SaysThatAFolderCannotBeWritten) {
+  std::filesystem::create_directories(path.parent_path());
+  chmod(folder.path().c_str(), 0755);
+  chmod(path.parent_path().c_str(), 0555);
+  // Nothing is forbidden to root, so a child that is nobody has to try.
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
+    auto locks = client();
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    _exit(error && error->code() == ErrorCode::auth_failed ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(Sqlite, AFolderThatIsAFileIsUnavailable) {
+  std::ofstream(path.parent_path()) << "in the way";
+  auto locks = client();
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(Sqlite, RecoversWhenWhatWasInTheWayIsGone) {
+  std::ofstream(path.parent_path()) << "in the way";
+  auto locks = client();
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.try_acquire("key"); });
+  std::filesystem::remove(path.parent_path());
+  EXPECT_TRUE(locks.try_acquire("key"));
+}
+
+TEST_F(Sqlite, WaitsForABusyDatabaseUntilItsTimeOutAndNotLonger) {
+  auto locks = client({.operation_timeout = 200ms});
+  { (void)locks.acquire("key"); }
+  Outsider writer(path);
+  writer("BEGIN IMMEDIATE");
+  auto start = steady_clock::now();
+  expect_error(ErrorCode::network_timeout, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_GE(steady_clock::now() - start, 190ms);
+  EXPECT_LT(steady_clock::now() - start, 1s);
+
+  std::stop_source stop;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(30ms);
+    stop.request_stop();
+  });
+  start = steady_clock::now();
+  auto patient = client({.operation_timeout = 60s});
+  expect_error(ErrorCode::aborted, [&] { (void)patient.try_acquire("key", {}, stop.get_token()); });
+  EXPECT_LT(steady_clock::now() - start, 500ms);
+  stopper.join();
+
+  EXPECT_FALSE(locks.is_locked("key")) << "readers do not wait for writers";
+  writer("COMMIT");
+  EXPECT_TRUE(locks.try_acquire("key"));
+}
+
+TEST_F(Sqlite, FindsItsDefaultPlaceInTheEnvironment) {
+  setenv("XDG_STATE_HOME", "/state", 1);
+  EXPECT_EQ(default_sqlite_path(), "/state/syncguard/locks.db");
+  setenv("XDG_STATE_HOME", "relative", 1);
+  setenv("HOME", "/home/me", 1);
+  EXPECT_EQ(default_sqlite_path(), "/home/me/.local/state/syncguard/locks.db");
+}
+
+// What the processes of the storm share: evidence that survives their death.
+struct Evidence {
+  static constexpr int most_workers = 64;
+  std::atomic<std::uint64_t> newest_fence{0};
+  std::atomic<int> inside{-1};
+  std::array<std::atomic<bool>, most_workers> killed{};
+  std::atomic<int> overlaps{0};
+  std::atomic<int> fences_out_of_order{0};
+  std::atomic<int> turns{0};
+};
+
+[[noreturn]] void fight(const std::filesystem::path& path, int worker, Evidence& evidence) {
+  try {
+    Locks locks(make_sqlite_backend({.path = path}));
+    for (;;) {
+      const auto lease = locks.acquire(
+          "storm", {.ttl = 300ms, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
+      const int before = evidence.inside.exchange(worker);
+      if (before >= 0 && !evidence.killed[static_cast<std::size_t>(before)]) ++evidence.overlaps;
+      if (evidence.newest_fence.exchange(lease.fence().value()) >= lease.fence().value())
+        ++evidence.fences_out_of_order;
+      std::this_thread::sleep_for(1ms);
+      ++evidence.turns;
+      evidence.inside = -1;
+    }
+  } catch (const std::exception&) {
+    _exit(1);
+  }
+}
+
+TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
+  const char* long_storm = std::getenv("SYNCGUARD_STORM_SECONDS");
+  const auto duration = std::chrono::seconds(long_storm != nullptr ? std::atoi(long_storm) : 4);
+  constexpr int workers = 20;
+  { (void)client().is_locked("storm"); }
+  void* shared = mmap(nullptr, sizeof(Evidence), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto& evidence = *new (shared) Evidence;
+  std::vector<pid_t> children(workers);
+  const auto start_worker = [&](int worker) {
+    evidence.killed[static_cast<std::size_t>(worker)] = false;
+    children[static_cast<std::size_t>(worker)] = fork();
+    if (children[static_cast<std::size_t>(worker)] == 0) fight(path, worker, evidence);
+  };
+  for (int worker = 0; worker < workers; ++worker) start_worker(worker);
+
+  std::mt19937 random(std::random_device{}());
+  const auto end = steady_clock::now() + duration;
+  int kills = 0;
+  while (steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+    const int worker = static_cast<int>(random() % workers);
+    const pid_t child = children[static_cast<std::size_t>(worker)];
+    kill(child, SIGSTOP);  // so that it does not move between the note and the kill
+    evidence.killed[static_cast<std::size_t>(worker)] = true;
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    ++kills;
+    // It must not be taken for the killed one, should that still count as inside.
+    int inside = worker;
+    evidence.inside.compare_exchange_strong(inside, -1);
+    start_worker(worker);
+  }
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+
+  EXPECT_EQ(evidence.overlaps, 0);
+  EXPECT_EQ(evidence.fences_out_of_order, 0);
+  EXPECT_GT(evidence.turns, 10);
+  EXPECT_GT(kills, 20);
+  Outsider outsider(path);
+  EXPECT_EQ(outsider("PRAGMA integrity_check"), "ok");
+  EXPECT_GE(std::stoull(outsider("SELECT fence FROM syncguard_fence_counters")), evidence.newest_fence.load());
+  RecordProperty("turns", evidence.turns);
+  std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
+              static_cast<unsigned long long>(evidence.newest_fence.load()));
+  munmap(shared, sizeof(Evidence));
+  EXPECT_TRUE(client().acquire("storm", {.wait = {.timeout = 10s}}));
+}
+
+}  // namespace
+}  // namespace syncguard::testing
