@@ -9,6 +9,9 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_
   PATTERN contract_suite.hpp EXCLUDE)
 install(FILES "${PROJECT_BINARY_DIR}/include/syncguard/version.hpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/syncguard")
+if(SYNCGUARD_COMMAND)
+  install(TARGETS syncguard_command)
+endif()
 install(EXPORT SyncGuardTargets NAMESPACE SyncGuard:: DESTINATION "${package_dir}")
 
 # Apart, because it needs GoogleTest, which those who only use locks need not have.

@@ -1,0 +1,121 @@
+#include "command/commands.hpp"
+
+#include <syncguard/registry.hpp>
+
+#include <ctime>
+#include <utility>
+
+namespace syncguard::command {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
+
+// In the time zone of whoever reads it.
+std::string local_time(Timestamp time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  char text[sizeof "2026-01-01 00:00:00"];
+  const auto length = std::strftime(text, sizeof text, "%F %T", &parts);
+  return {text, length};
+}
+
+}  // namespace
+
+ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& output, std::stop_token stop) {
+  std::optional<Lease> lease;
+  if (arguments.wait == std::chrono::milliseconds(0)) {
+    lease = locks.try_acquire(arguments.key, {.ttl = arguments.ttl}, std::move(stop));
+  } else {
+    try {
+      lease = locks.acquire(
+          arguments.key,
+          {.ttl = arguments.ttl, .wait = {.timeout = arguments.wait, .max_retries = WaitOptions::unlimited_retries}},
+          std::move(stop));
+    } catch (const LockError& error) {
+      if (error.code() != ErrorCode::acquisition_timeout) throw;
+    }
+  }
+  if (!lease) {
+    output.result({{"ok", false}, {"reason", "locked"}}, "");
+    output.remark("locked by somebody else");
+    return exit_locked;
+  }
+  // The lock outlives this process: whoever has its id goes on with it.
+  const LockId id = lease->detach();
+  output.result({{"ok", true},
+                 {"lockId", id.str()},
+                 {"fence", lease->fence().str()},
+                 {"expiresAtMs", millis(lease->expires_at())}},
+                id.str());
+  output.remark("acquired with fence " + lease->fence().str() + " until " + local_time(lease->expires_at()));
+  return exit_yes;
+}
+
+ExitCode release(Locks& locks, const std::string& lock_id, const Output& output, std::stop_token stop) {
+  const bool released = locks.release(LockId(lock_id), std::move(stop));
+  output.result({{"ok", released}}, "");
+  output.remark(released ? "released" : "there is no such lock any more");
+  return released ? exit_yes : exit_no;
+}
+
+ExitCode extend(Locks& locks, const std::string& lock_id, std::chrono::milliseconds ttl, const Output& output,
+                std::stop_token stop) {
+  const auto expires_at = locks.extend(LockId(lock_id), ttl, std::move(stop));
+  if (!expires_at) {
+    output.result({{"ok", false}}, "");
+    output.remark("there is no such lock any more");
+    return exit_no;
+  }
+  output.result({{"ok", true}, {"expiresAtMs", millis(*expires_at)}}, "");
+  output.remark("extended until " + local_time(*expires_at));
+  return exit_yes;
+}
+
+ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& output, std::stop_token stop) {
+  const auto record = arguments.lock_id.empty() ? locks.get_by_key_raw(arguments.key, std::move(stop))
+                                                : locks.get_by_id_raw(LockId(arguments.lock_id), std::move(stop));
+  if (!record) {
+    output.result({{"locked", false}}, "not locked");
+    return exit_no;
+  }
+  const LockInfo info = sanitise(*record);
+  ordered_json object = {{"locked", true},
+                         {"keyHash", info.key_hash},
+                         {"lockIdHash", info.lock_id_hash},
+                         {"fence", info.fence.str()},
+                         {"expiresAtMs", millis(info.expires_at)},
+                         {"acquiredAtMs", millis(info.acquired_at)}};
+  std::string text = "locked since " + local_time(info.acquired_at) + ", until " + local_time(info.expires_at) +
+                     " unless it is extended\nfence " + info.fence.str() + "\nkey " + info.key_hash + " (hashed), id " +
+                     info.lock_id_hash + " (hashed)";
+  if (arguments.raw) {
+    object["key"] = record->key.str();
+    object["lockId"] = record->lock_id.str();
+    text += "\nkey " + record->key.str() + "\nid " + record->lock_id.str();
+  }
+  output.result(object, text);
+  return exit_yes;
+}
+
+ExitCode is_locked(Locks& locks, const std::string& key, const Output& output, std::stop_token stop) {
+  const bool locked = locks.is_locked(key, std::move(stop));
+  output.result({{"locked", locked}}, "");
+  output.remark(locked ? "locked" : "not locked");
+  return locked ? exit_yes : exit_no;
+}
+
+ExitCode backends(const Output& output) {
+  ordered_json schemes = ordered_json::array();
+  std::string text;
+  for (const auto& scheme : registered_schemes()) {
+    schemes.push_back(scheme);
+    text += (text.empty() ? "" : "\n") + scheme + ":";
+  }
+  output.result({{"version", SYNCGUARD_VERSION}, {"backends", schemes}}, text);
+  return exit_yes;
+}
+
+}  // namespace syncguard::command

@@ -1,0 +1,38 @@
+// What each command does, apart from reading its arguments.
+#pragma once
+
+#include "command/exit_code.hpp"
+#include "command/output.hpp"
+
+#include <syncguard/syncguard.hpp>
+
+#include <chrono>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+namespace syncguard::command {
+
+struct AcquireArguments {
+  std::string key;
+  std::chrono::milliseconds ttl{30'000};
+  // How long to wait; zero tries once.
+  std::chrono::milliseconds wait{0};
+};
+
+struct StatusArguments {
+  std::string key;
+  std::string lock_id;  // instead of key
+  bool raw = false;
+};
+
+ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& output, std::stop_token stop);
+ExitCode release(Locks& locks, const std::string& lock_id, const Output& output, std::stop_token stop);
+ExitCode extend(Locks& locks, const std::string& lock_id, std::chrono::milliseconds ttl, const Output& output,
+                std::stop_token stop);
+ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& output, std::stop_token stop);
+ExitCode is_locked(Locks& locks, const std::string& key, const Output& output, std::stop_token stop);
+// Needs no client.
+ExitCode backends(const Output& output);
+
+}  // namespace syncguard::command

@@ -1,0 +1,39 @@
+// What the command returns to the shell. In --help, the man page and scripts: never change the meaning of one.
+#pragma once
+
+#include <syncguard/error.hpp>
+
+namespace syncguard::command {
+
+enum ExitCode : int {
+  exit_yes = 0,
+  exit_no = 1,              // not released, not extended, not locked
+  exit_usage = 2,           // and InvalidArgument
+  exit_unavailable = 69,    // ServiceUnavailable, NetworkTimeout, RateLimited
+  exit_internal = 70,       // Internal
+  exit_locked = 75,         // locked, AcquisitionTimeout
+  exit_not_permitted = 77,  // AuthFailed
+  exit_interrupted = 130,   // a signal ended the waiting
+};
+
+inline ExitCode exit_code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_argument:
+      return exit_usage;
+    case ErrorCode::service_unavailable:
+    case ErrorCode::network_timeout:
+    case ErrorCode::rate_limited:
+      return exit_unavailable;
+    case ErrorCode::acquisition_timeout:
+      return exit_locked;
+    case ErrorCode::auth_failed:
+      return exit_not_permitted;
+    case ErrorCode::aborted:
+      return exit_interrupted;
+    case ErrorCode::internal:
+      return exit_internal;
+  }
+  return exit_internal;
+}
+
+}  // namespace syncguard::command
