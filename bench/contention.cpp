@@ -75,7 +75,7 @@ Row contest(const std::string& name, int workers, const Settings& settings, cons
 
 void measure_contention(const Settings& settings, Report& report) {
   for (const int workers : {8, 64}) {
-    const auto shared = open(settings.url);
+    auto shared = open(settings.url);
     report.add(contest(std::to_string(workers) + " threads of one client", workers, settings, [&] { return shared; }));
     report.add(contest(std::to_string(workers) + " clients", workers, settings, [&] { return open(settings.url); }));
   }

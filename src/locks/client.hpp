@@ -4,6 +4,7 @@
 #include "async/callback_threads.hpp"
 #include "async/io_thread.hpp"
 #include "async/spawn.hpp"
+#include "async/stop.hpp"
 #include "async/wake_up.hpp"
 #include "locks/lease_scheduler.hpp"
 #include "locks/waiting_line.hpp"
@@ -48,6 +49,22 @@ class Client : public std::enable_shared_from_this<Client> {
    private:
     std::shared_ptr<Client> client_;
     Purpose purpose_;
+  };
+
+  // One operation of the application's: counted, with the tokens that can stop it as one, and its limits.
+  class Call {
+   public:
+    Call(Client& client, const std::stop_token& stop, const std::stop_token& other_stop = {})
+        : client_(client), operation_(client), stop_{stop, other_stop, client.stop_token()} {}
+
+    [[nodiscard]] const std::stop_token& stop_token() const noexcept { return stop_.token(); }
+    // Of one request that is sent now.
+    [[nodiscard]] CallLimits limits() const { return client_.limits(stop_.token()); }
+
+   private:
+    Client& client_;
+    const Operation operation_;
+    const async::AnyStop stop_;
   };
 
   [[nodiscard]] const asio::any_io_executor& executor() const noexcept { return executor_; }

@@ -1,7 +1,6 @@
 #include "locks/lease_state.hpp"
 
 #include "async/spawn.hpp"
-#include "async/stop.hpp"
 #include "core/validation.hpp"
 #include "locks/client.hpp"
 
@@ -160,10 +159,9 @@ asio::awaitable<bool> LeaseState::send_extend(std::chrono::milliseconds ttl, con
 asio::awaitable<void> LeaseState::renew(std::shared_ptr<LeaseState> self, std::stop_token stop) {
   const Turn turn(*self);
   try {
-    const Client::Operation operation(*self->client_);
-    const async::AnyStop any_stop{stop, self->client_->stop_token()};
+    const Client::Call call(*self->client_, stop);
     const auto ttl = self->machine_.ttl();  // changes only with the turn held
-    CallLimits limits = self->client_->limits(any_stop.token());
+    CallLimits limits = call.limits();
     // No single renewal may use up the time in which it could be tried again.
     limits.deadline =
         std::min(limits.deadline, std::chrono::steady_clock::now() + std::max(ttl / 3, std::chrono::milliseconds(1)));
@@ -179,9 +177,8 @@ asio::awaitable<void> LeaseState::renew(std::shared_ptr<LeaseState> self, std::s
 
 asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::stop_token stop) {
   core::validate_ttl(ttl);
-  const Client::Operation operation(*client_);
-  const async::AnyStop any_stop{stop, client_->stop_token()};
-  const CallLimits limits = client_->limits(any_stop.token());
+  const Client::Call call(*client_, stop);
+  const CallLimits limits = call.limits();
   co_await take_turn(limits);
   const Turn turn(*this);
   {
@@ -212,9 +209,8 @@ asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
 
 asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
   if (is_over()) co_return false;
-  const Client::Operation operation(*client_);
-  const async::AnyStop any_stop{stop, client_->stop_token()};
-  const CallLimits limits = client_->limits(any_stop.token());
+  const Client::Call call(*client_, stop);
+  const CallLimits limits = call.limits();
   stop_renewing();
   co_await take_turn(limits);
   const Turn turn(*this);

@@ -1,6 +1,5 @@
 // The operations that blocking and asynchronous calls share. Each keeps the client alive by its first parameter.
 
-#include "async/stop.hpp"
 #include "core/validation.hpp"
 #include "locks/acquire_loop.hpp"
 #include "locks/client.hpp"
@@ -91,10 +90,9 @@ class QueuePlace {
 asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key, TryOptions options,
                                                   std::stop_token stop) {
   core::validate_ttl(options.ttl);
-  const Client::Operation operation(*client);
-  const async::AnyStop any_stop{stop, client->stop_token()};
+  const Client::Call call(*client, stop);
   const AcquireRequest request{std::move(key), LockId::generate(), options.ttl};
-  const CallLimits limits = client->limits(any_stop.token());
+  const CallLimits limits = call.limits();
   try {
     const Attempt answer = co_await attempt(*client, request, limits);
     if (const auto* granted = std::get_if<Granted>(&answer.reply)) {
@@ -111,8 +109,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
                                std::stop_token stop, std::stop_token wait_stop) {
   core::validate_ttl(options.ttl);
   core::validate(options.wait);
-  const Client::Operation operation(*client);
-  const async::AnyStop any_stop{stop, wait_stop, client->stop_token()};
+  const Client::Call call(*client, stop, wait_stop);
   const AcquireRequest request{std::move(key), LockId::generate(), options.ttl};
 
   // Made when the first wait begins: most acquisitions do not wait.
@@ -125,10 +122,10 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
                    [&] { return client->random(*callbacks); });
 
   for (;;) {
-    if (loop.step() != AcquireLoop::Step::fail && any_stop.token().stop_requested()) loop.stopped();
+    if (loop.step() != AcquireLoop::Step::fail && call.stop_token().stop_requested()) loop.stopped();
     switch (loop.step()) {
       case AcquireLoop::Step::wait_in_line: {
-        const auto reason = co_await wake_up->wait(loop.wait_until(), any_stop.token());
+        const auto reason = co_await wake_up->wait(loop.wait_until(), call.stop_token());
         if (reason == async::WakeUp::Reason::stopped) {
           loop.stopped();
         } else if (place.is_first()) {
@@ -139,7 +136,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         break;
       }
       case AcquireLoop::Step::attempt: {
-        const CallLimits limits = client->limits(any_stop.token());
+        const CallLimits limits = call.limits();
         std::optional<Attempt> answer;
         try {
           answer = co_await attempt(*client, request, limits);
@@ -157,7 +154,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
       case AcquireLoop::Step::join: {
         if (!wake_up) make_wake_up();
         if (!queue_place) queue_place.emplace(*client, [wake_up] { wake_up->wake(); });
-        CallLimits limits = client->limits(any_stop.token());
+        CallLimits limits = call.limits();
         // Joining must not use up time that belongs to the last attempt.
         limits.deadline = std::min(limits.deadline, loop.deadline());
         try {
@@ -176,7 +173,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
       }
       case AcquireLoop::Step::sleep: {
         if (!wake_up) make_wake_up();
-        switch (co_await wake_up->wait(loop.wait_until(), any_stop.token())) {
+        switch (co_await wake_up->wait(loop.wait_until(), call.stop_token())) {
           case async::WakeUp::Reason::woken:
             loop.woken();
             break;
@@ -200,9 +197,8 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
 // By key or id
 
 asio::awaitable<bool> release(ClientPtr client, LockId id, std::stop_token stop) {
-  const Client::Operation operation(*client);
-  const async::AnyStop any_stop{stop, client->stop_token()};
-  const CallLimits limits = client->limits(any_stop.token());
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
   const auto reply = co_await client->checked(client->backend().release(id, limits), {}, id.view());
   co_return std::holds_alternative<Released>(reply);
 }
@@ -210,32 +206,28 @@ asio::awaitable<bool> release(ClientPtr client, LockId id, std::stop_token stop)
 asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id, std::chrono::milliseconds ttl,
                                                  std::stop_token stop) {
   core::validate_ttl(ttl);
-  const Client::Operation operation(*client);
-  const async::AnyStop any_stop{stop, client->stop_token()};
-  const CallLimits limits = client->limits(any_stop.token());
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
   const auto reply = co_await client->checked(client->backend().extend(id, ttl, limits), {}, id.view());
   if (const auto* extended = std::get_if<Extended>(&reply)) co_return extended->expires_at;
   co_return std::nullopt;
 }
 
 asio::awaitable<bool> is_locked(ClientPtr client, Key key, std::stop_token stop) {
-  const Client::Operation operation(*client);
-  const async::AnyStop any_stop{stop, client->stop_token()};
-  const CallLimits limits = client->limits(any_stop.token());
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().is_locked(key, limits), key.str(), {});
 }
 
 asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, std::stop_token stop) {
-  const Client::Operation operation(*client);
-  const async::AnyStop any_stop{stop, client->stop_token()};
-  const CallLimits limits = client->limits(any_stop.token());
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().lookup(key, limits), key.str(), {});
 }
 
 asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id, std::stop_token stop) {
-  const Client::Operation operation(*client);
-  const async::AnyStop any_stop{stop, client->stop_token()};
-  const CallLimits limits = client->limits(any_stop.token());
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().lookup(id, limits), {}, id.view());
 }
 

@@ -1,6 +1,8 @@
 // What the tests of the suite share. Uses the public API only, since the suite is installed.
 #pragma once
 
+#include "signal.hpp"
+
 #include <syncguard/async.hpp>
 #include <syncguard/backend.hpp>
 #include <syncguard/syncguard.hpp>
@@ -15,7 +17,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -109,25 +110,6 @@ void expect_code(ErrorCode code, Function&& function) {
     EXPECT_EQ(error.code(), code) << error.what();
   }
 }
-
-// Something that happens once, and can be waited for.
-class Signal {
- public:
-  void set() {
-    const std::lock_guard lock(mutex_);
-    set_ = true;
-    changed_.notify_all();
-  }
-  bool wait_for(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
-};
 
 // Jain's index: 1 if everybody got the same, 1/n if one got all.
 inline double jain(const std::vector<int>& counts) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "expect_error.hpp"
+#include "signal.hpp"
 
 #include <syncguard/async.hpp>
 #include <syncguard/memory.hpp>
@@ -11,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -40,24 +40,5 @@ bool eventually(Condition condition) {
   }
   return true;
 }
-
-// Something that happens once, and can be waited for.
-class Signal {
- public:
-  void set() {
-    const std::lock_guard lock(mutex_);
-    set_ = true;
-    changed_.notify_all();
-  }
-  bool wait_for(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
-};
 
 }  // namespace syncguard::testing

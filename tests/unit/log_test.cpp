@@ -12,7 +12,7 @@ namespace {
 TEST(Log, PassesOneWarningOfAKindOnAndHoldsTheNextBack) {
   std::vector<std::string> messages;
   const Log log([&](LogLevel, std::string_view message) { messages.emplace_back(message); });
-  const Log copy = log;
+  const Log copy = log;  // NOLINT(performance-unnecessary-copy-initialization): what is tested
   log.warn("a", "first");
   copy.warn("a", "again");
   log.warn("b", "of another kind");

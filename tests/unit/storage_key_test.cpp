@@ -1,7 +1,7 @@
 #include "core/storage_key.hpp"
-#include "expect_error.hpp"
 #include "unit/vectors.hpp"
 
+#include <syncguard/error.hpp>
 #include <syncguard/lock_id.hpp>
 
 #include <gtest/gtest.h>
@@ -13,7 +13,6 @@
 namespace syncguard::core {
 namespace {
 
-using syncguard::testing::expect_error;
 using syncguard::testing::load_vectors;
 
 constexpr StorageLimit redis_limit{1000, 26};
