@@ -37,6 +37,15 @@ asio::awaitable<WakeUp::Reason> WakeUp::wait(std::chrono::steady_clock::time_poi
     stopped_ = false;
     timer_ = &timer;
   }
+  // However this ends, also by the context being destroyed with this coroutine in it: whoever wakes later must not find
+  // the timer, and whoever holds the mutex now may be about to touch it.
+  const struct ForgetTimer {
+    std::shared_ptr<WakeUp> owner;
+    ~ForgetTimer() {
+      const std::lock_guard lock(owner->mutex_);
+      owner->timer_ = nullptr;
+    }
+  } forget_timer{shared_from_this()};
   {
     const std::stop_callback on_stop(stop, [this] { this->stop(); });
     // The mutex makes "already signalled?" and "start to wait" one step; a timer alone is not thread-safe. self keeps
@@ -54,9 +63,7 @@ asio::awaitable<WakeUp::Reason> WakeUp::wait(std::chrono::steady_clock::time_poi
     };
     co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start_waiting, asio::use_awaitable);
   }
-  // Whoever still holds the mutex may be about to touch the timer.
   const std::lock_guard lock(mutex_);
-  timer_ = nullptr;
   if (stopped_) co_return Reason::stopped;
   co_return std::exchange(woken_, false) ? Reason::woken : Reason::timed_out;
 }

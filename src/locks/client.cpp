@@ -66,7 +66,7 @@ Client::~Client() = default;
 Client::Operation::Operation(Client& client, Purpose purpose) : purpose_(purpose) {
   if (client.is_forked()) {
     throw LockError(ErrorCode::invalid_argument,
-                    "this client was opened before a fork; open another one in the child process");
+                    "this client was opened before a fork, and its threads are the parent's: open one after it");
   }
   const std::lock_guard lock(client.mutex_);
   if (client.life_ == Life::closed || (client.life_ == Life::closing && purpose == Purpose::work)) {

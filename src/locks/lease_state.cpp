@@ -227,7 +227,7 @@ asio::awaitable<std::optional<LockError>> LeaseState::dispose() {
     stop_renewing();
     co_await take_turn(limits);
     const Turn turn(*this);
-    if (!is_over() && !co_await send_release(limits)) {
+    if (!is_over() && !was_released_for_close() && !co_await send_release(limits)) {
       failure = LockError(ErrorCode::internal, "the lock was gone when it was released: the section outlived its lock")
                     .about(key_.str(), id_.view());
     }
@@ -255,10 +255,18 @@ asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
   try {
     co_await take_turn(limits);
     const Turn turn(*this);
-    if (!is_over()) co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view());
+    if (is_over()) co_return;
+    co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view());
+    const std::lock_guard lock(mutex_);
+    released_for_close_ = true;
   } catch (const LockError& error) {
     client_->notify([self = shared_from_this(), error] { self->report(error); });
   }
+}
+
+bool LeaseState::was_released_for_close() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return released_for_close_;
 }
 
 void LeaseState::client_closed() {

@@ -77,6 +77,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   asio::awaitable<bool> send_extend(std::chrono::milliseconds ttl, const CallLimits& limits);
   asio::awaitable<bool> send_release(const CallLimits& limits);
 
+  [[nodiscard]] bool was_released_for_close() const noexcept;
   void stop_renewing();
   void end();
   void reschedule();  // with mutex_ held
@@ -93,6 +94,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   Timestamp expires_at_;
   LeaseMachine machine_;
   bool turn_taken_ = false;
+  bool released_for_close_ = false;  // though still to be called lost
   std::vector<std::shared_ptr<async::WakeUp>> waiting_for_turn_;
   // Of the renewal that is under way.
   std::stop_source renewal_stop_{std::nostopstate};

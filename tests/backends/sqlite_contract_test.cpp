@@ -23,10 +23,7 @@ class SqliteFixture : public BackendFixture {
     Locks locks(std::move(backend));
     (void)locks.is_locked("any");
     locks.close();
-    sqlite3_open(path().c_str(), &connection_);
-    sqlite3_busy_timeout(connection_, 10'000);
   }
-  ~SqliteFixture() override { sqlite3_close(connection_); }
 
   std::unique_ptr<Backend> make_backend(const Setup& setup) override {
     return make_sqlite_backend({.path = path(), .cleanup_in_is_locked = setup.cleanup_in_is_locked});
@@ -59,8 +56,12 @@ class SqliteFixture : public BackendFixture {
 
   // The first column of the first row, if there is one.
   std::string execute(const char* sql, const std::vector<std::string>& values) {
+    // Opened anew each time: a connection that is open during a fork would spoil the child's.
+    sqlite3* connection = nullptr;
+    sqlite3_open(path().c_str(), &connection);
+    sqlite3_busy_timeout(connection, 10'000);
     sqlite3_stmt* statement = nullptr;
-    sqlite3_prepare_v2(connection_, sql, -1, &statement, nullptr);
+    sqlite3_prepare_v2(connection, sql, -1, &statement, nullptr);
     for (std::size_t i = 0; i < values.size(); ++i) {
       sqlite3_bind_text(statement, static_cast<int>(i) + 1, values[i].data(), static_cast<int>(values[i].size()),
                         SQLITE_STATIC);
@@ -68,13 +69,14 @@ class SqliteFixture : public BackendFixture {
     const int result = sqlite3_step(statement);
     std::string value;
     if (result == SQLITE_ROW) value = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
+    const std::string message = sqlite3_errmsg(connection);
     sqlite3_finalize(statement);
-    if (result != SQLITE_ROW && result != SQLITE_DONE) throw std::runtime_error(sqlite3_errmsg(connection_));
+    sqlite3_close(connection);
+    if (result != SQLITE_ROW && result != SQLITE_DONE) throw std::runtime_error(message);
     return value;
   }
 
   TemporaryFolder folder_;
-  sqlite3* connection_ = nullptr;
 };
 
 SYNCGUARD_CONTRACT_SUITE(Sqlite, [] { return std::make_unique<SqliteFixture>(); });

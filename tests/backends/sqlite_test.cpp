@@ -203,6 +203,91 @@ TEST_F(Sqlite, WaitsForABusyDatabaseUntilItsTimeOutAndNotLonger) {
   EXPECT_TRUE(locks.try_acquire("key"));
 }
 
+TEST_F(Sqlite, AChildThatWasForkedWithTheFileOpenIsRefused) {
+  auto locks = client();
+  (void)locks.is_locked("key");
+  const pid_t child = fork();
+  if (child == 0) {
+    Locks second = client();
+    const auto error = error_of([&] { (void)second.is_locked("key"); });
+    _exit(error && error->code() == ErrorCode::invalid_argument ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(Sqlite, GoesOnInTheNewFileWhenTheOldOneWasRemoved) {
+  auto locks = client();
+  auto other = client();
+  { EXPECT_TRUE(locks.try_acquire("key")); }
+  { EXPECT_TRUE(other.try_acquire("key")); }
+  for (const char* suffix : {"", "-wal", "-shm", "-wake"}) std::filesystem::remove(path.string() + suffix);
+  const auto lease = locks.try_acquire("key");
+  EXPECT_TRUE(lease);
+  EXPECT_FALSE(other.try_acquire("key")) << "both use the new one";
+}
+
+TEST_F(Sqlite, ManyProcessesMayMakeTheFileAtTheSameMoment) {
+  for (int round = 0; round < 5; ++round) {
+    path = folder.path() / ("round" + std::to_string(round)) / "locks.db";
+    std::vector<pid_t> children;
+    for (int i = 0; i < 8; ++i) {
+      children.push_back(fork());
+      if (children.back() != 0) continue;
+      auto locks = client();
+      const auto error = error_of([&] { (void)locks.is_locked("key"); });
+      if (error) std::fprintf(stderr, "%s\n", error->what());
+      _exit(error ? 1 : 0);
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+    }
+  }
+}
+
+TEST_F(Sqlite, WaitersThatDiedAreSkippedOneAfterTheOther) {
+  auto locks = client();
+  auto lease = locks.acquire("key");
+  {
+    // What killed processes leave behind.
+    Outsider outsider(path);
+    for (int i = 0; i < 4; ++i) {
+      outsider("INSERT INTO syncguard_locks_waiters (key, waiter) VALUES ('key', 'dead" + std::to_string(i) + "')");
+    }
+  }
+  auto other = client();
+  std::thread waiting(
+      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 30s, .retry_delay = 20s, .max_delay = 20s}})); });
+  std::this_thread::sleep_for(100ms);
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  EXPECT_LT(steady_clock::now() - start, 3s) << "far below the delay of twenty seconds";
+}
+
+TEST_F(Sqlite, AClockThatWasSetBackDoesNotReserveAKeyForLong) {
+  auto locks = client();
+  (void)locks.is_locked("key");
+  {
+    Outsider{path}(
+        "INSERT INTO syncguard_locks_waiters (key, waiter, turn_until_ms) VALUES ('key', 'x', 99999999999999)");
+  }
+  EXPECT_TRUE(locks.try_acquire("key"));
+}
+
+TEST_F(Sqlite, TakesPathsThatMeanSomethingElseToSqliteForPaths) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  auto one = open("sqlite::memory:");
+  auto other = open("sqlite::memory:");
+  const auto lease = one.try_acquire("key");
+  EXPECT_FALSE(other.try_acquire("key"));
+  std::filesystem::current_path(before);
+}
+
 TEST_F(Sqlite, FindsItsDefaultPlaceInTheEnvironment) {
   setenv("XDG_STATE_HOME", "/state", 1);
   EXPECT_EQ(default_sqlite_path(), "/state/syncguard/locks.db");
@@ -220,6 +305,7 @@ struct Evidence {
   std::atomic<int> overlaps{0};
   std::atomic<int> fences_out_of_order{0};
   std::atomic<int> turns{0};
+  std::atomic<int> failures{0};
 };
 
 [[noreturn]] void fight(const std::filesystem::path& path, int worker, Evidence& evidence) {
@@ -236,7 +322,9 @@ struct Evidence {
       ++evidence.turns;
       evidence.inside = -1;
     }
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    ++evidence.failures;
+    std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
     _exit(1);
   }
 }
@@ -279,6 +367,7 @@ TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
 
   EXPECT_EQ(evidence.overlaps, 0);
   EXPECT_EQ(evidence.fences_out_of_order, 0);
+  EXPECT_EQ(evidence.failures, 0);
   EXPECT_GT(evidence.turns, 10);
   EXPECT_GT(kills, 20);
   Outsider outsider(path);

@@ -20,7 +20,10 @@ AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
   const auto held = locks.find(request.key);
   if (held != locks.end() && core::is_live(held->second.expires_at, now)) {
     const LockRecord& record = held->second;
-    if (record.lock_id == request.lock_id) return Granted{record.fence, record.expires_at, record.expires_at - now};
+    if (record.lock_id == request.lock_id) {
+      remove_waiter(request.key, request.lock_id);
+      return Granted{record.fence, record.expires_at, record.expires_at - now};
+    }
     return Contended{core::free_in(record.expires_at, now)};
   }
   const auto reserved = reservations_.find(request.key);

@@ -1,6 +1,5 @@
 #include "backends/sqlite/database.hpp"
 
-#include "backends/sqlite/file.hpp"
 #include "sqlite_sql.hpp"
 
 #include <sqlite3.h>
@@ -48,7 +47,8 @@ std::string advice(int extended_result) {
     case SQLITE_FULL:
       return "; make room on the disk";
     case SQLITE_CORRUPT:
-      return "; restore the file from a backup, or remove it together with -wal and -shm (fences then begin anew)";
+      return "; restore the file from a backup, or stop all its users and remove it with its -wal and -shm (fences "
+             "then begin anew)";
     default:
       return "";
   }
@@ -105,28 +105,30 @@ std::int64_t Query::number(int column) const { return sqlite3_column_int64(state
 // ---------------------------------------------------------------------------------------------------------------------
 // Database
 
-Database::Database(const std::filesystem::path& path, std::function<bool()> keep_waiting)
-    : keep_waiting_(std::move(keep_waiting)), connection_(nullptr, &sqlite3_close_v2) {
-  create_private_file(path);
+Database::Database(const std::filesystem::path& path, Hooks hooks)
+    : hooks_(std::move(hooks)), in_use_(path), connection_(nullptr, &sqlite3_close_v2) {
   sqlite3* opened = nullptr;
   const int result = sqlite3_open_v2(path.c_str(), &opened,
                                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
   connection_.reset(opened);
   if (result != SQLITE_OK) fail(result);
-  sqlite3_busy_handler(connection_.get(), wait_a_little, &keep_waiting_);
+  sqlite3_busy_handler(connection_.get(), wait_a_little, &hooks_.keep_waiting);
   prepare_file();
 }
 
 Database::~Database() = default;
 
 void Database::prepare_file() {
-  // Before anything is changed: is it ours, or empty?
+  // Before anything is changed: is it ours, or empty? Both in one transaction, for another process may be making it.
+  execute("BEGIN");
+  const auto tables = pragma("SELECT count(*) FROM sqlite_schema");
   const auto owner = pragma("PRAGMA application_id");
-  if (owner != application_id && (owner != 0 || pragma("SELECT count(*) FROM sqlite_schema") != 0)) {
+  execute("COMMIT");
+  if (owner != application_id && (owner != 0 || tables != 0)) {
     throw LockError(ErrorCode::invalid_argument,
                     "the file is a database of another program; nothing in it was changed. Choose another path");
   }
-  execute("PRAGMA journal_mode = WAL");
+  use_wal();
   execute("PRAGMA synchronous = FULL");
   const auto version = pragma("PRAGMA user_version");
   if (version > schema_version) {
@@ -139,6 +141,28 @@ void Database::prepare_file() {
     execute(("PRAGMA user_version = " + std::to_string(schema_version)).c_str());
     return true;
   });
+}
+
+void Database::use_wal() {
+  for (;;) {
+    sqlite3_stmt* prepared = nullptr;
+    const int result = sqlite3_prepare_v2(connection_.get(), "PRAGMA journal_mode = WAL", -1, &prepared, nullptr);
+    const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(prepared, &sqlite3_finalize);
+    if (result != SQLITE_OK) fail(result);
+    if (sqlite3_step(prepared) == SQLITE_ROW) {
+      const std::string mode = reinterpret_cast<const char*>(sqlite3_column_text(prepared, 0));
+      if (mode == "wal") return;
+      throw LockError(ErrorCode::invalid_argument, "SQLite cannot keep a write-ahead log at this place");
+    }
+    // This one does not ask the busy handler.
+    const int problem = sqlite3_extended_errcode(connection_.get());
+    if ((problem & 0xff) != SQLITE_BUSY || wait_a_little(&hooks_.keep_waiting, 0) == 0) fail(problem);
+  }
+}
+
+bool Database::has_moved() noexcept {
+  int moved = 0;
+  return sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
 }
 
 Query Database::query(std::string_view sql) {

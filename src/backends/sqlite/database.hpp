@@ -1,6 +1,8 @@
 // SQLite, as far as this backend needs it: connections, statements, transactions, and errors that are LockErrors.
 #pragma once
 
+#include "backends/sqlite/file.hpp"
+
 #include <syncguard/error.hpp>
 
 #include <cstdint>
@@ -43,11 +45,17 @@ class Query {
 // One connection. One thread at a time.
 class Database {
  public:
+  struct Hooks {
+    // Asked about every millisecond while another process writes: whether to go on waiting.
+    std::function<bool()> keep_waiting;
+    // Asked once a transaction may write: whether it is still wanted. From a yes on, it may take effect.
+    std::function<bool()> may_write;
+  };
+
   // Opens the file, making it and its tables if there is none yet. Throws LockError, having harmed nothing, for a file
-  // that is no database of ours or a place where SQLite's locks do not hold.
-  //
-  // While another process writes, keep_waiting is asked, about every millisecond, whether to go on waiting.
-  Database(const std::filesystem::path& path, std::function<bool()> keep_waiting);
+  // that is no database of ours, a place where SQLite's locks do not hold, or a file that the parent of a forked
+  // process has open.
+  Database(const std::filesystem::path& path, Hooks hooks);
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
   ~Database();
@@ -61,6 +69,7 @@ class Database {
   auto transaction(Function function) {
     begin();
     try {
+      if (!hooks_.may_write()) throw LockError(ErrorCode::aborted, "nobody waits for it any more");
       auto result = function();
       commit();
       return result;
@@ -70,15 +79,19 @@ class Database {
     }
   }
 
+  [[nodiscard]] bool has_moved() noexcept;
+
  private:
   void prepare_file();
+  void use_wal();
   void begin();
   void commit();
   void roll_back() noexcept;
   void execute(const char* sql, Effect effect = Effect::none);
   std::int64_t pragma(const char* sql);
 
-  std::function<bool()> keep_waiting_;
+  Hooks hooks_;
+  FileInUse in_use_;
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> connection_;
   std::map<std::string_view, std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>> statements_;
 };

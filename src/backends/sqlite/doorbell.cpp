@@ -1,21 +1,25 @@
 #include "backends/sqlite/doorbell.hpp"
 
-#include <syncguard/error.hpp>
-
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
 namespace syncguard::sqlite {
 namespace {
 
-int open_bell(const std::filesystem::path& path) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (descriptor < 0) {
-    throw LockError(errno == EACCES || errno == EROFS ? ErrorCode::auth_failed : ErrorCode::service_unavailable,
-                    "the file that wakes waiters cannot be opened: " + std::generic_category().message(errno));
+// With the rights of the database, so that whoever may use that hears and rings. -1 where it cannot be had.
+int open_bell(const std::filesystem::path& database, const std::filesystem::path& path) {
+  struct stat rights {};
+  if (stat(database.c_str(), &rights) != 0) return -1;
+  int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (descriptor >= 0) {
+    fchmod(descriptor, rights.st_mode & 0666U);
+    if (geteuid() == 0) [[maybe_unused]]
+      const int owned = fchown(descriptor, rights.st_uid, rights.st_gid);
+  } else if (errno == EEXIST) {
+    descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
   }
   return descriptor;
 }
@@ -23,9 +27,11 @@ int open_bell(const std::filesystem::path& path) {
 }  // namespace
 
 Doorbell::Doorbell(const std::filesystem::path& database)
-    : path_(database.string() + "-wake"), descriptor_(open_bell(path_)) {}
+    : path_(database.string() + "-wake"), descriptor_(open_bell(database, path_)) {}
 
-Doorbell::~Doorbell() { close(descriptor_); }
+Doorbell::~Doorbell() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
 
 void Doorbell::ring() noexcept { [[maybe_unused]] const auto written = pwrite(descriptor_, "\n", 1, 0); }
 

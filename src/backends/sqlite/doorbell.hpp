@@ -10,7 +10,7 @@ namespace syncguard::sqlite {
 // a ring costs time only.
 class Doorbell {
  public:
-  // Makes the file if it is not there. Throws LockError.
+  // Makes the file if it is not there. Where it cannot be had, ring does nothing: waiters poll.
   explicit Doorbell(const std::filesystem::path& database);
   Doorbell(const Doorbell&) = delete;
   Doorbell& operator=(const Doorbell&) = delete;

@@ -6,8 +6,11 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <unordered_set>
@@ -25,18 +28,23 @@ namespace {
 }
 
 void create_folders(const std::filesystem::path& folder) {
-  if (folder.empty() || std::filesystem::is_directory(folder)) return;
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+    fail(error.value(), "the folder of the database cannot be reached");
+  }
   create_folders(folder.parent_path());
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(errno, "the folder of the database cannot be made");
 }
 
-void refuse_network_file_system(const std::filesystem::path& folder) {
-  // From linux/magic.h and the file systems' own sources: NFS, SMB (three generations), CIFS, AFS, Ceph, 9P, Lustre,
-  // GFS2, OCFS2.
+void refuse_network_file_system(const std::filesystem::path& place) {
+  // From linux/magic.h and the file systems' own sources: NFS, SMB (three generations), AFS (two), Ceph, 9P, Lustre,
+  // GFS2, OCFS2, GPFS, BeeGFS, Coda. FUSE cannot be told: it may be local.
   static const std::unordered_set<long> networked = {0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F,
-                                                     0x00C36400, 0x01021997, 0x0BD00BD0, 0x01161970, 0x7461636F};
+                                                     0x6B414653, 0x00C36400, 0x01021997, 0x0BD00BD0, 0x01161970,
+                                                     0x7461636F, 0x47504653, 0x19830326, 0x73757245};
   struct statfs system {};
-  if (statfs(folder.c_str(), &system) == 0 && networked.contains(static_cast<long>(system.f_type))) {
+  if (statfs(place.c_str(), &system) == 0 && networked.contains(static_cast<long>(system.f_type))) {
     throw LockError(
         ErrorCode::invalid_argument,
         "the database is on a network file system, where SQLite's locks do not hold: choose a local path, or "
@@ -51,7 +59,10 @@ void create_private_file(const std::filesystem::path& path) {
   create_folders(folder);
   refuse_network_file_system(folder);
   struct stat existing {};
-  if (stat(path.c_str(), &existing) == 0) return;
+  if (stat(path.c_str(), &existing) == 0) {
+    refuse_network_file_system(path);  // it may be a link to elsewhere
+    return;
+  }
 
   // Made under another name and linked into place only once it is closed: to close a file that another connection of
   // this process has opened would drop that connection's locks.
@@ -63,6 +74,37 @@ void create_private_file(const std::filesystem::path& path) {
   const int error = errno;
   unlink(temporary.c_str());
   if (linked != 0 && error != EEXIST) fail(error, "the database cannot be made");
+}
+
+namespace {
+
+// Which process opened which files. After a fork, the child's copy still names the parent.
+std::mutex open_files_mutex;
+std::multimap<std::pair<std::uint64_t, std::uint64_t>, pid_t> open_files;
+
+}  // namespace
+
+FileInUse::FileInUse(const std::filesystem::path& path) {
+  create_private_file(path);
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) fail(errno, "the database cannot be reached");
+  file_ = {status.st_dev, status.st_ino};
+  const std::lock_guard lock(open_files_mutex);
+  const auto [first, last] = open_files.equal_range(file_);
+  if (std::any_of(first, last, [](const auto& entry) { return entry.second != getpid(); })) {
+    throw LockError(
+        ErrorCode::invalid_argument,
+        "this process was forked from one that had the same database open, and SQLite's locks do not survive "
+        "that: close the client before forking, or run another program in the child");
+  }
+  open_files.emplace(file_, getpid());
+}
+
+FileInUse::~FileInUse() {
+  const std::lock_guard lock(open_files_mutex);
+  const auto [first, last] = open_files.equal_range(file_);
+  const auto mine = std::find_if(first, last, [](const auto& entry) { return entry.second == getpid(); });
+  if (mine != last) open_files.erase(mine);
 }
 
 }  // namespace syncguard::sqlite

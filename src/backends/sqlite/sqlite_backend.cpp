@@ -13,6 +13,15 @@ namespace {
 
 using sqlite::Store;
 
+// One spelling per file, whatever the working directory will be, and never one that means something else to SQLite
+// (such as
+// ":memory:").
+std::filesystem::path resolved(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto canonical = std::filesystem::weakly_canonical(path, error);
+  return std::filesystem::absolute(error ? path : canonical);
+}
+
 // What tickets share with their backend, and may outlive it by.
 struct Parts {
   Parts(const std::filesystem::path& path, const Log& log) : worker(path), watcher(path, log) {}
@@ -53,7 +62,8 @@ class SqliteTicket : public WaitTicket {
 class SqliteBackend : public Backend {
  public:
   SqliteBackend(const SqliteOptions& options, const Log& log)
-      : parts_(std::make_shared<Parts>(options.path, log)), cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
+      : parts_(std::make_shared<Parts>(resolved(options.path), log)),
+        cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
 
   [[nodiscard]] Capabilities capabilities() const override { return {.name = "sqlite"}; }
 

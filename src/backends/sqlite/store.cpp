@@ -61,6 +61,7 @@ AcquireReply Store::acquire(const AcquireRequest& request) {
     const std::string lock_key = lock_key_of(request.key);
     if (const auto record = find(request.key); record && core::is_live(record->expires_at, now)) {
       if (record->lock_id != request.lock_id) return Contended{core::free_in(record->expires_at, now)};
+      database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, request.lock_id.view()).bind(3, millis(now)).run();
       return Granted{record->fence, record->expires_at, record->expires_at - now};
     }
     {
@@ -189,12 +190,29 @@ Store::Prospect Store::prospect(const Key& key, const LockId& waiter) {
     auto turn = database_.query(sql::find_turn);
     turn.bind(1, lock_key).bind(2, millis(now));
     if (turn.next()) {
-      if (turn.text(0) == waiter.view()) return {.try_now = true, .look_again_at = std::nullopt};
-      return {.try_now = false, .look_again_at = timestamp(turn.number(1))};
+      if (turn.text(0) == waiter.view()) return {.try_now = true};
+      return {.look_again_at = timestamp(turn.number(1))};
     }
   }
   auto first = database_.query(sql::find_first_waiter);
-  return {.try_now = first.bind(1, lock_key).next() && first.text(0) == waiter.view(), .look_again_at = std::nullopt};
+  first.bind(1, lock_key).bind(2, waiter.view());
+  if (first.next() && first.text(0) == waiter.view()) return {.try_now = true};
+  return {.look_again_at = now + reservation_time, .stalled = true};
+}
+
+void Store::move_on(const Key& key) {
+  const bool turn_given = database_.transaction([&] {
+    const Timestamp now = clock_now();
+    const std::string lock_key = lock_key_of(key);
+    if (find_live(key)) return false;
+    {
+      auto turn = database_.query(sql::find_turn);
+      if (turn.bind(1, lock_key).bind(2, millis(now)).next()) return false;
+    }
+    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, "").bind(3, millis(now)).run();
+    return pass_turn(lock_key, now);
+  });
+  if (turn_given) bell_.ring();
 }
 
 }  // namespace syncguard::sqlite

@@ -14,8 +14,7 @@ namespace syncguard::sqlite {
 // can write any more.
 class Store {
  public:
-  Store(const std::filesystem::path& path, std::function<bool()> keep_waiting)
-      : database_(path, std::move(keep_waiting)), bell_(path) {}
+  Store(const std::filesystem::path& path, Database::Hooks hooks) : database_(path, std::move(hooks)), bell_(path) {}
 
   AcquireReply acquire(const AcquireRequest& request);
   ReleaseReply release(const LockId& id);
@@ -30,12 +29,18 @@ class Store {
   void leave(const Key& key, const LockId& waiter);
 
   // Whether a waiter should try now: its turn has come, or the key is free and it is the first in the queue. Otherwise
-  // when to look again although nothing changed, if ever.
+  // when to look again although nothing changed, if ever. Stalled: the key is free, but whoever is first does not come.
   struct Prospect {
     bool try_now = false;
-    std::optional<Timestamp> look_again_at;
+    std::optional<Timestamp> look_again_at{};
+    bool stalled = false;
   };
   Prospect prospect(const Key& key, const LockId& waiter);
+  // Gives the first in the queue of a free key a turn, whose end then makes way for the next: it may be dead.
+  void move_on(const Key& key);
+
+  // Whether the file is not the one at its path any more: then nobody else sees what is done here.
+  [[nodiscard]] bool has_moved() { return database_.has_moved(); }
 
  private:
   std::optional<LockRecord> find(const Key& key);

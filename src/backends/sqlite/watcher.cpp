@@ -55,7 +55,7 @@ void Watcher::add(const Key& key, const LockId& waiter, std::function<void()> wa
   {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) start();
-    waiters_.insert_or_assign(waiter, Waiter{key, std::move(wake)});
+    waiters_.insert_or_assign(waiter, Waiter{.key = key, .wake = std::move(wake)});
   }
   interrupt();
 }
@@ -87,7 +87,10 @@ void Watcher::watch() {
       if (ending_) return;
     }
     try {
-      if (!store) store.emplace(path_, [] { return false; });
+      if (store && store->has_moved()) store.reset();
+      if (!store) {
+        store.emplace(path_, Database::Hooks{.keep_waiting = [] { return false; }, .may_write = [] { return true; }});
+      }
       timeout = look(*store);
     } catch (const std::exception& error) {
       log_.debug(std::string("a look at the queue failed and is tried again: ") + error.what());
@@ -106,10 +109,13 @@ int Watcher::look(Store& store) {
   for (const auto& [id, waiter] : waiters) {
     const auto prospect = store.prospect(waiter.key, id);
     if (prospect.look_again_at) next = next ? std::min(*next, *prospect.look_again_at) : *prospect.look_again_at;
-    if (!prospect.try_now) continue;
+    // Stalled already when it was looked at last: whoever is first had its time.
+    if (prospect.stalled && waiter.stalled) store.move_on(waiter.key);
     const std::lock_guard lock(mutex_);
     const auto still_there = waiters_.find(id);
-    if (still_there != waiters_.end()) still_there->second.wake();
+    if (still_there == waiters_.end()) continue;
+    still_there->second.stalled = prospect.stalled;
+    if (prospect.try_now) still_there->second.wake();
   }
   if (!next) return -1;
   return static_cast<int>(std::clamp<std::int64_t>((*next - clock_now()).count() + 1, 1, look_again_later_ms));

@@ -15,7 +15,7 @@
 namespace syncguard::sqlite {
 
 // A thread, started with the first waiter, that sleeps until the doorbell rings (inotify), then looks into the database
-// by a connection of its own, which only reads.
+// by a connection of its own. It writes only to move a queue on whose first does not come.
 class Watcher {
  public:
   Watcher(std::filesystem::path path, Log log);
@@ -33,6 +33,7 @@ class Watcher {
   struct Waiter {
     Key key;
     std::function<void()> wake;
+    bool stalled = false;  // at the last look
   };
 
   void start();

@@ -2,24 +2,57 @@
 
 #include "async/thread.hpp"
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
 namespace syncguard::sqlite {
+namespace {
+
+constexpr std::chrono::seconds grace{2};
+
+}  // namespace
+
+struct Worker::Shared {
+  explicit Shared(std::filesystem::path file) : path(std::move(file)) {}
+
+  void work();
+  void perform(Job& job);
+  Database::Hooks hooks();
+
+  const std::filesystem::path path;
+  // The thread's own.
+  std::optional<Store> store;
+  Job* current = nullptr;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::shared_ptr<Job>> queue;
+  bool ending = false;
+  bool ended = false;
+};
 
 Worker::Worker(std::filesystem::path path)
-    : path_(std::move(path)), thread_(async::start_thread("syncguard-sql", [this] { work(); })) {}
+    : shared_(std::make_shared<Shared>(std::move(path))),
+      thread_(async::start_thread("syncguard-sql", [shared = shared_] { shared->work(); })) {}
 
 Worker::~Worker() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-    changed_.notify_one();
+  std::unique_lock lock(shared_->mutex);
+  shared_->ending = true;
+  shared_->changed.notify_all();
+  const bool ended = shared_->changed.wait_for(lock, grace, [this] { return shared_->ended; });
+  lock.unlock();
+  if (ended) {
+    thread_.join();
+  } else {
+    thread_.detach();
   }
-  thread_.join();
 }
 
 void Worker::enqueue(std::shared_ptr<Job> job) {
-  const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(job));
-  changed_.notify_one();
+  const std::lock_guard lock(shared_->mutex);
+  shared_->queue.push_back(std::move(job));
+  shared_->changed.notify_all();
 }
 
 void Worker::run_in_background(std::function<void(Store&)> step) {
@@ -33,8 +66,8 @@ void Worker::run_in_background(std::function<void(Store&)> step) {
 void Worker::give_up(Job& job, async::WakeUp::Reason reason) {
   Effect effect = Effect::none;
   {
-    const std::lock_guard lock(mutex_);
-    if (job.state == Job::State::queued) {
+    const std::lock_guard lock(shared_->mutex);
+    if (job.state == Job::State::waiting) {
       job.state = Job::State::abandoned;
     } else {
       effect = Effect::in_doubt;
@@ -45,33 +78,46 @@ void Worker::give_up(Job& job, async::WakeUp::Reason reason) {
                   effect);
 }
 
-void Worker::work() {
+void Worker::Shared::work() {
+  std::unique_lock lock(mutex);
   for (;;) {
-    std::shared_ptr<Job> job;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      job = std::move(queue_.front());
-      queue_.pop_front();
-      if (job->state == Job::State::abandoned) continue;
-      job->state = Job::State::running;
-    }
+    changed.wait(lock, [this] { return ending || !queue.empty(); });
+    if (queue.empty()) break;
+    const auto job = std::move(queue.front());
+    queue.pop_front();
+    if (job->state == Job::State::abandoned) continue;
+    lock.unlock();
     perform(*job);
     job->ended->wake();
+    lock.lock();
   }
+  lock.unlock();
+  store.reset();
+  lock.lock();
+  ended = true;
+  changed.notify_all();
 }
 
-void Worker::perform(Job& job) {
-  current_ = &job.limits;
+Database::Hooks Worker::Shared::hooks() {
+  const auto keep_waiting = [this] {
+    return !current->limits.stop.stop_requested() && std::chrono::steady_clock::now() < current->limits.deadline;
+  };
+  const auto may_write = [this] {
+    const std::lock_guard lock(mutex);
+    if (current->state == Job::State::abandoned) return false;
+    current->state = Job::State::writing;
+    return true;
+  };
+  return {.keep_waiting = keep_waiting, .may_write = may_write};
+}
+
+void Worker::Shared::perform(Job& job) {
+  current = &job;
   try {
-    if (!store_) {
-      // A caller that gives up ends the waiting for other processes; their next step tries again.
-      store_.emplace(path_, [this] {
-        return !current_->stop.stop_requested() && std::chrono::steady_clock::now() < current_->deadline;
-      });
-    }
-    job.run(*store_);
+    // A file that was removed or replaced is not what the others use any more.
+    if (store && store->has_moved()) store.reset();
+    if (!store) store.emplace(path, hooks());
+    job.run(*store);
   } catch (const LockError& error) {
     // When we ended it ourselves, our reason decides.
     const bool stopped = error.code() == ErrorCode::network_timeout && job.limits.stop.stop_requested();

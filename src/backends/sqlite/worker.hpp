@@ -8,14 +8,10 @@
 
 #include <asio/awaitable.hpp>
 
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -28,11 +24,11 @@ class Worker {
   explicit Worker(std::filesystem::path path);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  // Runs what is queued, then ends.
+  // Runs what is queued, then ends. A thread that the disk does not let go is left behind after a moment.
   ~Worker();
 
   // Runs step(store) on the worker and returns what it does. Ends by the limits: without effect if the step had not
-  // begun, in doubt if it is under way; then it goes on by itself. step must own what it refers to.
+  // begun to write, in doubt if it had; then it goes on by itself. step must own what it refers to.
   template <typename Result>
   asio::awaitable<Result> run(std::function<Result(Store&)> step, const CallLimits& limits) {
     struct Answer {
@@ -57,28 +53,22 @@ class Worker {
 
  private:
   struct Job {
-    enum class State { queued, running, ended, abandoned };
+    // Up to waiting nothing has happened yet; from writing on it may have.
+    enum class State { waiting, writing, abandoned };
 
     CallLimits limits;
     std::function<void(Store&)> run;
     std::function<void(std::exception_ptr)> fail;
     std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
-    State state = State::queued;  // guarded by the worker's mutex
+    State state = State::waiting;  // guarded by the worker's mutex
   };
+  // Shared with the thread.
+  struct Shared;
 
   void enqueue(std::shared_ptr<Job> job);
   [[noreturn]] void give_up(Job& job, async::WakeUp::Reason reason);
-  void work();
-  void perform(Job& job);
 
-  const std::filesystem::path path_;
-  std::optional<Store> store_;
-  const CallLimits* current_ = nullptr;  // of the job that runs; the worker's own
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<Job>> queue_;
-  bool ending_ = false;
+  const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };
 
