@@ -17,8 +17,8 @@
 
 namespace syncguard {
 
-// scheme:rest?option=value&... with percent-encoding. Error messages name schemes and options but never repeat a value
-// or the URL itself, which may contain a password.
+// scheme:rest?option=value&... with percent-encoding. Error messages name schemes, options and
+// wrong durations, numbers and flags, but never repeat the URL itself, which may contain a password.
 class SYNCGUARD_EXPORT BackendUrl {
  public:
   // Throws LockError(invalid_argument) if text is no such URL.

@@ -25,6 +25,13 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
+// Only for options whose values cannot be secrets.
+[[noreturn]] void refuse_value(std::string_view name, std::string_view expected, std::string_view value) {
+  constexpr std::size_t longest = 40;
+  refuse("the URL option '" + std::string(name) + "' is " + std::string(expected) + ", not '" +
+         std::string(value.substr(0, longest)) + (value.size() > longest ? "…'" : "'"));
+}
+
 }  // namespace
 
 std::string BackendUrl::decode(std::string_view text) {
@@ -82,7 +89,7 @@ std::optional<std::chrono::milliseconds> BackendUrl::take_duration(std::string_v
   const auto text = take_text(name);
   if (!text) return std::nullopt;
   const auto duration = core::parse_duration(*text);
-  if (!duration) refuse("the URL option '" + std::string(name) + "' is a duration such as 500ms, 30s, 5m or 1h30m");
+  if (!duration) refuse_value(name, "a duration such as 500ms, 30s, 5m or 1h30m", *text);
   return duration;
 }
 
@@ -92,8 +99,7 @@ std::optional<std::int64_t> BackendUrl::take_integer(std::string_view name, std:
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < least || value > most) {
-    refuse("the URL option '" + std::string(name) + "' is a whole number from " + std::to_string(least) + " to " +
-           std::to_string(most));
+    refuse_value(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most), *text);
   }
   return value;
 }
@@ -103,7 +109,7 @@ std::optional<bool> BackendUrl::take_flag(std::string_view name) {
   if (!text) return std::nullopt;
   if (*text == "true") return true;
   if (*text == "false") return false;
-  refuse("the URL option '" + std::string(name) + "' is true or false");
+  refuse_value(name, "true or false", *text);
 }
 
 void BackendUrl::expect_no_more_options() const {
