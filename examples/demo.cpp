@@ -54,7 +54,9 @@ int work(int worker, const std::string& url, std::int64_t end_us, int pipe_end) 
     sg::Lease lease = locks.acquire("demo", {.ttl = ttl, .wait = {.timeout = 1min, .max_retries = 1000}});
     const bool doomed = worker == victim && turn == fatal_turn;
     if (!tell(doomed ? Report::Kind::waits_for_death : Report::Kind::holds, lease)) return 1;
-    while (doomed) pause();
+    if (doomed) {
+      for (;;) pause();
+    }
     std::this_thread::sleep_for(turn_length);
     if (!tell(Report::Kind::leaves, lease)) return 1;
   }

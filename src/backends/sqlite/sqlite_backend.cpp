@@ -105,7 +105,13 @@ class SqliteBackend : public Backend {
     // The watch first: what happens between it and the place in the queue is then seen.
     parts_->watcher.add(key, waiter, std::move(wake));
     auto ticket = std::make_unique<SqliteTicket>(parts_, key, waiter);
-    co_await ticket->rejoin(limits);
+    try {
+      co_await ticket->rejoin(limits);
+    } catch (const LockError&) {
+      // It may have got its place all the same, and nobody would give that up.
+      parts_->worker.run_in_background([key, waiter](Store& store) { store.leave(key, waiter); });
+      throw;
+    }
     co_return ticket;
   }
 

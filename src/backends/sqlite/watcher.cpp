@@ -106,16 +106,23 @@ int Watcher::look(Store& store) {
     waiters = waiters_;
   }
   std::optional<Timestamp> next;
+  const auto look_again_by = [&next](Timestamp time) { next = next ? std::min(*next, time) : time; };
   for (const auto& [id, waiter] : waiters) {
-    const auto prospect = store.prospect(waiter.key, id);
-    if (prospect.look_again_at) next = next ? std::min(*next, *prospect.look_again_at) : *prospect.look_again_at;
-    // Stalled already when it was looked at last: whoever is first had its time.
-    if (prospect.stalled && waiter.stalled) store.move_on(waiter.key);
-    const std::lock_guard lock(mutex_);
-    const auto still_there = waiters_.find(id);
-    if (still_there == waiters_.end()) continue;
-    still_there->second.stalled = prospect.stalled;
-    if (prospect.try_now) still_there->second.wake();
+    try {
+      const auto prospect = store.prospect(waiter.key, id);
+      if (prospect.look_again_at) look_again_by(*prospect.look_again_at);
+      // Stalled already when it was looked at last: whoever is first had its time.
+      if (prospect.stalled && waiter.stalled) store.move_on(waiter.key);
+      const std::lock_guard lock(mutex_);
+      const auto still_there = waiters_.find(id);
+      if (still_there == waiters_.end()) continue;
+      still_there->second.stalled = prospect.stalled;
+      if (prospect.try_now) still_there->second.wake();
+    } catch (const LockError& error) {
+      // One key's trouble, such as another process that writes, must not hide the others.
+      log_.debug(std::string("a look at the queue failed and is repeated: ") + error.what());
+      look_again_by(clock_now() + std::chrono::milliseconds(20));
+    }
   }
   if (!next) return -1;
   return static_cast<int>(std::clamp<std::int64_t>((*next - clock_now()).count() + 1, 1, look_again_later_ms));
