@@ -9,7 +9,7 @@
 
 namespace syncguard::command {
 
-enum class Verbosity { quiet, normal, verbose };
+enum class Verbosity { quiet, normal };
 
 class Output {
  public:

@@ -2,17 +2,12 @@
 
 #include "core/fence_limit.hpp"
 #include "core/liveness.hpp"
+#include "core/reservation.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace syncguard {
-namespace {
-
-constexpr std::chrono::milliseconds reservation_time{50};
-
-}  // namespace
-
 AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
   const std::lock_guard lock(mutex);
   const Timestamp now = clock();
@@ -135,7 +130,7 @@ MemoryStore::State::Wake MemoryStore::State::pass_turn(const Key& key, Timestamp
   Waiter oldest = std::move(queue->second.front());
   queue->second.pop_front();
   if (queue->second.empty()) queues_.erase(queue);
-  reservations_.insert_or_assign(key, Reservation{oldest.id, now + reservation_time});
+  reservations_.insert_or_assign(key, Reservation{oldest.id, now + core::reservation_time});
   return std::move(oldest.wake);
 }
 

@@ -55,9 +55,9 @@ std::string advice(int extended_result) {
 }
 
 // Not sqlite3_errmsg, which may repeat what was bound.
-[[noreturn]] void fail(int extended_result, Effect effect = Effect::none) {
+[[noreturn]] void fail(int extended_result) {
   throw LockError(code_of(extended_result),
-                  std::string("SQLite: ") + sqlite3_errstr(extended_result) + advice(extended_result), effect);
+                  std::string("SQLite: ") + sqlite3_errstr(extended_result) + advice(extended_result));
 }
 
 int wait_a_little(void* keep_waiting, int /*times*/) {
@@ -196,9 +196,9 @@ void Database::roll_back() noexcept {
   }
 }
 
-void Database::execute(const char* sql, Effect effect) {
+void Database::execute(const char* sql) {
   const int result = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
-  if (result != SQLITE_OK) fail(result, effect);
+  if (result != SQLITE_OK) fail(result);
 }
 
 std::int64_t Database::pragma(const char* sql) {

@@ -87,7 +87,7 @@ class Database {
   void begin();
   void commit();
   void roll_back() noexcept;
-  void execute(const char* sql, Effect effect = Effect::none);
+  void execute(const char* sql);
   std::int64_t pragma(const char* sql);
 
   Hooks hooks_;

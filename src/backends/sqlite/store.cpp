@@ -2,6 +2,7 @@
 
 #include "core/fence_limit.hpp"
 #include "core/liveness.hpp"
+#include "core/reservation.hpp"
 #include "core/storage_key.hpp"
 #include "sqlite_sql.hpp"
 
@@ -9,9 +10,6 @@ namespace syncguard::sqlite {
 namespace {
 
 constexpr core::StorageLimit storage_limit{.limit = 1700, .reserve = 0};
-constexpr std::chrono::milliseconds reservation_time{50};
-
-Timestamp clock_now() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
 
 std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
 Timestamp timestamp(std::int64_t millis) { return Timestamp(std::chrono::milliseconds(millis)); }
@@ -52,22 +50,20 @@ AcquireReply Store::acquire(const AcquireRequest& request) {
   const auto held_by_another = [&](const std::optional<LockRecord>& record, Timestamp now) {
     return record && record->lock_id != request.lock_id && core::is_live(record->expires_at, now);
   };
-  if (const auto record = find(request.key); held_by_another(record, clock_now())) {
-    return Contended{core::free_in(record->expires_at, clock_now())};
+  if (const auto record = find(request.key); held_by_another(record, clock())) {
+    return Contended{core::free_in(record->expires_at, clock())};
   }
 
   return database_.transaction([&]() -> AcquireReply {
-    const Timestamp now = clock_now();
+    const Timestamp now = clock();
     const std::string lock_key = lock_key_of(request.key);
     if (const auto record = find(request.key); record && core::is_live(record->expires_at, now)) {
       if (record->lock_id != request.lock_id) return Contended{core::free_in(record->expires_at, now)};
-      database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, request.lock_id.view()).bind(3, millis(now)).run();
+      remove_waiters(lock_key, request.lock_id.view(), now);
       return Granted{record->fence, record->expires_at, record->expires_at - now};
     }
-    {
-      auto turn = database_.query(sql::find_turn);
-      turn.bind(1, lock_key).bind(2, millis(now));
-      if (turn.next() && turn.text(0) != request.lock_id.view()) return Contended{timestamp(turn.number(1)) - now};
+    if (const auto turn = find_turn(lock_key, now); turn && turn->waiter != request.lock_id.view()) {
+      return Contended{turn->until - now};
     }
 
     const std::string fence_key = core::fence_storage_key("", lock_key, storage_limit);
@@ -92,7 +88,7 @@ AcquireReply Store::acquire(const AcquireRequest& request) {
         .bind(5, fence_text)
         .bind(6, request.key.str())
         .run();
-    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, request.lock_id.view()).bind(3, millis(now)).run();
+    remove_waiters(lock_key, request.lock_id.view(), now);
     return Granted{fence, expires_at, request.ttl};
   });
 }
@@ -107,7 +103,7 @@ std::variant<LockRecord, Missing> Store::find_owned(const LockId& id, Timestamp 
 ReleaseReply Store::release(const LockId& id) {
   bool turn_given = false;
   const auto reply = database_.transaction([&]() -> ReleaseReply {
-    const Timestamp now = clock_now();
+    const Timestamp now = clock();
     const auto owned = find_owned(id, now);
     if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
     database_.query(sql::remove_lock).bind(1, id.view()).run();
@@ -120,7 +116,7 @@ ReleaseReply Store::release(const LockId& id) {
 
 ExtendReply Store::extend(const LockId& id, std::chrono::milliseconds ttl) {
   return database_.transaction([&]() -> ExtendReply {
-    const Timestamp now = clock_now();
+    const Timestamp now = clock();
     const auto owned = find_owned(id, now);
     if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
     database_.query(sql::set_expiry).bind(1, id.view()).bind(2, millis(now + ttl)).run();
@@ -130,18 +126,18 @@ ExtendReply Store::extend(const LockId& id, std::chrono::milliseconds ttl) {
 
 std::optional<LockRecord> Store::find_live(const Key& key) {
   auto record = find(key);
-  return record && core::is_live(record->expires_at, clock_now()) ? record : std::nullopt;
+  return record && core::is_live(record->expires_at, clock()) ? record : std::nullopt;
 }
 
 std::optional<LockRecord> Store::find_live(const LockId& id) {
   auto record = find(id);
-  return record && core::is_live(record->expires_at, clock_now()) ? record : std::nullopt;
+  return record && core::is_live(record->expires_at, clock()) ? record : std::nullopt;
 }
 
 void Store::remove_if_long_dead(const Key& key) {
   database_.transaction([&] {
     const auto record = find(key);
-    if (record && core::is_removable(record->expires_at, clock_now())) {
+    if (record && core::is_removable(record->expires_at, clock())) {
       database_.query(sql::remove_lock).bind(1, record->lock_id.view()).run();
     }
     return true;
@@ -151,16 +147,34 @@ void Store::remove_if_long_dead(const Key& key) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The queue
 
+Timestamp Store::clock() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
+
+std::optional<Store::Turn> Store::find_turn(const std::string& lock_key, Timestamp now) {
+  auto query = database_.query(sql::find_turn);
+  query.bind(1, lock_key).bind(2, millis(now)).bind(3, millis(now + core::reservation_time));
+  if (!query.next()) return std::nullopt;
+  return Turn{.waiter = query.text(0), .until = timestamp(query.number(1))};
+}
+
+void Store::remove_waiters(const std::string& lock_key, std::string_view waiter, Timestamp now) {
+  database_.query(sql::remove_waiters)
+      .bind(1, lock_key)
+      .bind(2, waiter)
+      .bind(3, millis(now))
+      .bind(4, millis(now + core::reservation_time))
+      .run();
+}
+
 bool Store::pass_turn(const std::string& lock_key, Timestamp now) {
   auto query = database_.query(sql::give_turn);
-  return query.bind(1, lock_key).bind(2, millis(now + reservation_time)).next();
+  return query.bind(1, lock_key).bind(2, millis(now + core::reservation_time)).next();
 }
 
 void Store::join(const Key& key, const LockId& waiter) {
   database_.transaction([&] {
     const std::string lock_key = lock_key_of(key);
     // One whose turn is over begins anew at the end.
-    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, "").bind(3, millis(clock_now())).run();
+    remove_waiters(lock_key, "", clock());
     database_.query(sql::join).bind(1, lock_key).bind(2, waiter.view()).run();
     return true;
   });
@@ -168,48 +182,36 @@ void Store::join(const Key& key, const LockId& waiter) {
 
 void Store::leave(const Key& key, const LockId& waiter) {
   const bool turn_given = database_.transaction([&] {
-    const Timestamp now = clock_now();
+    const Timestamp now = clock();
     const std::string lock_key = lock_key_of(key);
-    bool had_turn = false;
-    {
-      auto turn = database_.query(sql::find_turn);
-      turn.bind(1, lock_key).bind(2, millis(now));
-      had_turn = turn.next() && turn.text(0) == waiter.view();
-    }
-    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, waiter.view()).bind(3, millis(now)).run();
+    const auto turn = find_turn(lock_key, now);
+    const bool had_turn = turn && turn->waiter == waiter.view();
+    remove_waiters(lock_key, waiter.view(), now);
     return had_turn && !find_live(key) && pass_turn(lock_key, now);
   });
   if (turn_given) bell_.ring();
 }
 
 Store::Prospect Store::prospect(const Key& key, const LockId& waiter) {
-  const Timestamp now = clock_now();
+  const Timestamp now = clock();
   const std::string lock_key = lock_key_of(key);
   if (find_live(key)) return {};
-  {
-    auto turn = database_.query(sql::find_turn);
-    turn.bind(1, lock_key).bind(2, millis(now));
-    if (turn.next()) {
-      if (turn.text(0) == waiter.view()) return {.try_now = true};
-      return {.look_again_at = timestamp(turn.number(1))};
-    }
+  if (const auto turn = find_turn(lock_key, now)) {
+    if (turn->waiter == waiter.view()) return {.try_now = true};
+    return {.look_again_at = turn->until};
   }
   auto first = database_.query(sql::find_first_waiter);
   first.bind(1, lock_key).bind(2, waiter.view());
   if (first.next() && first.text(0) == waiter.view()) return {.try_now = true};
-  return {.look_again_at = now + reservation_time, .stalled = true};
+  return {.look_again_at = now + core::reservation_time, .stalled = true};
 }
 
 void Store::move_on(const Key& key) {
   const bool turn_given = database_.transaction([&] {
-    const Timestamp now = clock_now();
+    const Timestamp now = clock();
     const std::string lock_key = lock_key_of(key);
-    if (find_live(key)) return false;
-    {
-      auto turn = database_.query(sql::find_turn);
-      if (turn.bind(1, lock_key).bind(2, millis(now)).next()) return false;
-    }
-    database_.query(sql::remove_waiters).bind(1, lock_key).bind(2, "").bind(3, millis(now)).run();
+    if (find_live(key) || find_turn(lock_key, now)) return false;
+    remove_waiters(lock_key, "", now);
     return pass_turn(lock_key, now);
   });
   if (turn_given) bell_.ring();

@@ -16,6 +16,9 @@ class Store {
  public:
   Store(const std::filesystem::path& path, Database::Hooks hooks) : database_(path, std::move(hooks)), bell_(path) {}
 
+  // The host's clock.
+  static Timestamp clock();
+
   AcquireReply acquire(const AcquireRequest& request);
   ReleaseReply release(const LockId& id);
   ExtendReply extend(const LockId& id, std::chrono::milliseconds ttl);
@@ -43,9 +46,18 @@ class Store {
   [[nodiscard]] bool has_moved() { return database_.has_moved(); }
 
  private:
+  struct Turn {
+    std::string waiter;
+    Timestamp until;
+  };
+
   std::optional<LockRecord> find(const Key& key);
   std::optional<LockRecord> find(const LockId& id);
   std::variant<LockRecord, Missing> find_owned(const LockId& id, Timestamp now);
+  // The turn that is live now, if there is one.
+  std::optional<Turn> find_turn(const std::string& lock_key, Timestamp now);
+  // The given one, and those whose turn is over.
+  void remove_waiters(const std::string& lock_key, std::string_view waiter, Timestamp now);
   // Whether there was somebody to give it to. Ring the bell after the commit, then.
   bool pass_turn(const std::string& lock_key, Timestamp now);
 

@@ -21,8 +21,6 @@ namespace {
 // Where a look failed, and as a net under it all: the client polls besides.
 constexpr int look_again_later_ms = 1000;
 
-Timestamp clock_now() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
-
 }  // namespace
 
 Watcher::Watcher(std::filesystem::path path, Log log) : path_(std::move(path)), log_(std::move(log)) {}
@@ -121,11 +119,11 @@ int Watcher::look(Store& store) {
     } catch (const LockError& error) {
       // One key's trouble, such as another process that writes, must not hide the others.
       log_.debug(std::string("a look at the queue failed and is repeated: ") + error.what());
-      look_again_by(clock_now() + std::chrono::milliseconds(20));
+      look_again_by(Store::clock() + std::chrono::milliseconds(20));
     }
   }
   if (!next) return -1;
-  return static_cast<int>(std::clamp<std::int64_t>((*next - clock_now()).count() + 1, 1, look_again_later_ms));
+  return static_cast<int>(std::clamp<std::int64_t>((*next - Store::clock()).count() + 1, 1, look_again_later_ms));
 }
 
 }  // namespace syncguard::sqlite
