@@ -1,0 +1,117 @@
+#include "backends/redis/handshake.hpp"
+
+#include "backends/redis/server_error.hpp"
+
+#include <array>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syncguard::redis {
+namespace {
+
+bool has_hash_tag(std::string_view prefix) {
+  const auto open = prefix.find('{');
+  if (open == std::string_view::npos) return false;
+  const auto close = prefix.find('}', open);
+  return close != std::string_view::npos && close > open + 1;
+}
+
+// HELLO's reply is a flat list of names and values.
+std::string_view field(const Reply& hello, std::string_view name) {
+  for (std::size_t i = 0; i + 1 < hello.elements.size(); i += 2) {
+    if (hello.elements[i].text == name) return hello.elements[i + 1].text;
+  }
+  return {};
+}
+
+// INFO's reply is lines of name:value.
+std::string_view line(std::string_view info, std::string_view name) {
+  for (;;) {
+    const auto text = info.substr(0, info.find("\r\n"));
+    if (text.starts_with(name) && text.substr(name.size()).starts_with(':')) return text.substr(name.size() + 1);
+    if (text.size() == info.size()) return {};
+    info.remove_prefix(text.size() + 2);
+  }
+}
+
+// A server that evicts takes locks away from their holders, and lets fences begin anew.
+void warn_about_eviction(std::string_view info, const Log& log) {
+  const auto policy = line(info, "maxmemory_policy");
+  const auto limit = line(info, "maxmemory");
+  if (policy.empty() || policy == "noeviction" || limit.empty() || limit == "0") return;
+  log.warn("redis-eviction",
+           "this Redis may evict locks and fence counters when its memory is full: set maxmemory-policy noeviction");
+}
+
+}  // namespace
+
+asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& options, const Log& log) {
+  using Check = std::function<void(const Reply&)>;
+  std::string requests;
+  std::vector<Check> checks;
+  const auto ask = [&](std::initializer_list<std::string_view> command, Check check) {
+    requests += format_command({command.begin(), command.end()});
+    checks.push_back(std::move(check));
+  };
+  const auto must_work = [](const Reply& reply) {
+    if (reply.is_error()) throw server_error(reply.text);
+  };
+
+  const auto signed_in = [](const Reply& reply) {
+    if (!reply.is_error()) return;
+    auto error = server_error(reply.text);
+    if (error.code() == ErrorCode::rate_limited) throw error;
+    // Among others "ERR AUTH <password> called without any password configured for the default user".
+    ErrorContext context{.cause = error.context().cause};
+    throw LockError(ErrorCode::auth_failed, "Redis refused the user or the password", Effect::none, std::move(context));
+  };
+  if (!options.username.empty()) {
+    ask({"AUTH", options.username, options.password}, signed_in);
+  } else if (!options.password.empty()) {
+    ask({"AUTH", options.password}, signed_in);
+  }
+  ask({"HELLO"}, [&](const Reply& reply) {
+    must_work(reply);
+    if (field(reply, "mode") == "cluster" && !has_hash_tag(options.prefix)) {
+      throw LockError(ErrorCode::invalid_argument,
+                      "this is a Redis Cluster, which needs a prefix with a hash tag, such as {syncguard}");
+    }
+  });
+  const auto database = std::to_string(options.database);
+  if (options.database != 0) ask({"SELECT", database}, must_work);
+  // Niceties, which a user may not be allowed.
+  if (!options.client_name.empty()) ask({"CLIENT", "SETNAME", options.client_name}, [](const Reply&) {});
+  ask({"INFO", "memory"}, [&](const Reply& reply) {
+    if (!reply.is_error()) warn_about_eviction(reply.text, log);
+  });
+
+  // A server that is full says so and hangs up without having read anything: the write may fail, but its words arrive.
+  std::exception_ptr hung_up;
+  try {
+    co_await stream.write(asio::buffer(requests));
+  } catch (const LockError&) {
+    hung_up = std::current_exception();
+  }
+  ReplyReader reader;
+  std::array<char, 4096> buffer{};
+  for (const auto& check : checks) {
+    auto reply = reader.next();
+    while (!reply) {
+      std::size_t size = 0;
+      try {
+        size = co_await stream.read_some(asio::buffer(buffer));
+      } catch (const LockError&) {
+        if (hung_up) std::rethrow_exception(hung_up);
+        throw;
+      }
+      reader.feed({buffer.data(), size});
+      reply = reader.next();
+    }
+    check(*reply);
+  }
+  co_return reader;
+}
+
+}  // namespace syncguard::redis

@@ -1,0 +1,482 @@
+#include "backends/redis/link.hpp"
+
+#include "backends/redis/handshake.hpp"
+
+#include <asio/associated_executor.hpp>
+#include <asio/bind_executor.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+#include <asio/strand.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+
+namespace syncguard::redis {
+namespace {
+
+// After so long without a word from a server that owes us an answer, the connection is taken for dead.
+constexpr std::chrono::seconds longest_silence{10};
+// As much as is written at once.
+constexpr std::size_t batch_bytes = 64 * 1024;
+constexpr std::size_t read_bytes = 32 * 1024;
+static_assert(read_bytes <= ReplyReader::max_bytes);
+
+// How long to wait before another attempt to connect, after so many that failed. The first comes at once.
+std::chrono::milliseconds back_off(int failures) {
+  constexpr int most_doublings = 5;
+  constexpr std::chrono::milliseconds base{25};
+  return failures <= 1 ? std::chrono::milliseconds(0) : base * (1 << std::min(failures - 2, most_doublings));
+}
+
+LockError lost_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const LockError& lock_error) {
+    return lock_error;
+  } catch (const ProtocolError& protocol_error) {
+    return LockError(ErrorCode::internal, std::string("Redis sent what cannot be understood: ") + protocol_error.what(),
+                     Effect::none, {.cause = error});
+  } catch (const std::exception&) {
+    return LockError(ErrorCode::internal, "the connection to Redis failed unexpectedly", Effect::none,
+                     {.cause = error});
+  }
+}
+
+}  // namespace
+
+// A coroutine that waits.
+struct Link::Suspended {
+  Suspended() = default;
+  Suspended(const Suspended&) = delete;
+  Suspended& operator=(const Suspended&) = delete;
+  virtual ~Suspended() = default;
+  virtual void resume() = 0;
+};
+
+template <typename Handler>
+struct Link::SuspendedIn final : Suspended {
+  explicit SuspendedIn(Handler&& its_handler) : handler(std::move(its_handler)) {}
+  void resume() override { std::move(handler)(); }
+  Handler handler;
+};
+
+struct Link::Request {
+  Request(std::string its_bytes, Clock::time_point its_deadline)
+      : bytes(std::move(its_bytes)), deadline(its_deadline) {}
+
+  const std::string bytes;
+  const Clock::time_point deadline;
+  Clock::time_point sent_at{};
+  bool sent = false;
+  // Answered or given up.
+  bool finished = false;
+  Reply reply{};
+  std::optional<LockError> error{};
+  std::unique_ptr<Suspended> caller{};
+};
+
+struct Link::Connection {
+  Connection(std::shared_ptr<Stream> its_stream, ReplyReader its_reader)
+      : stream(std::move(its_stream)), reader(std::move(its_reader)) {}
+
+  const std::shared_ptr<Stream> stream;
+  // Used by the coroutine that reads alone.
+  ReplyReader reader;
+  // In the order in which their replies will come.
+  std::deque<RequestPtr> sent{};
+  // What is being written. Used by whoever set writing.
+  std::string output{};
+  bool writing = false;
+  Clock::time_point last_heard = Clock::now();
+};
+
+Link::Link(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tls> tls, Log log, Events events)
+    : options_(std::move(options)),
+      tls_(std::move(tls)),
+      log_(std::move(log)),
+      events_(std::move(events)),
+      address_{options_->host, options_->port, options_->unix_socket} {}
+
+Link::~Link() = default;
+
+void Link::use(const asio::any_io_executor& executor) {
+  const std::lock_guard lock(mutex_);
+  if (executor_) return;
+  executor_ = asio::require(executor, asio::execution::blocking.never);
+  strand_ = asio::make_strand(executor_);
+}
+
+void Link::run_on_strand(asio::awaitable<void> coroutine) {
+  // Posted, because co_spawn may start it at once on this thread, which holds the mutex.
+  asio::post(strand_, [self = shared_from_this(), coroutine = std::move(coroutine)]() mutable {
+    const auto& strand = self->strand_;
+    asio::co_spawn(strand, std::move(coroutine), [self = std::move(self)](const std::exception_ptr& error) {
+      if (error) std::terminate();
+    });
+  });
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Requests
+
+asio::awaitable<Reply> Link::call(std::string request_bytes, CallLimits limits) {
+  const auto self = shared_from_this();
+  use(co_await asio::this_coro::executor);
+  const auto request = std::make_shared<Request>(std::move(request_bytes), limits.deadline);
+  {
+    const std::stop_callback on_stop(
+        limits.stop, [self, request] { self->give_up(request, ErrorCode::aborted, "a stop was requested"); });
+    // The reply may come, and the coroutine go on and end, before this function has returned: it owns what it touches.
+    auto start = [self, request](auto handler) {
+      const auto owner = self;
+      const auto mine = request;
+      owner->submit(mine, std::make_unique<SuspendedIn<decltype(handler)>>(std::move(handler)));
+    };
+    co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start, asio::use_awaitable);
+  }
+  if (request->error) throw LockError(*request->error);
+  co_return std::move(request->reply);
+}
+
+void Link::submit(const RequestPtr& request, std::unique_ptr<Suspended> caller) {
+  Lock lock(mutex_);
+  request->caller = std::move(caller);
+  // Stopped before it began.
+  if (request->finished) return resume_later(*request);
+  if (closed_) return finish(request, LockError(ErrorCode::aborted, "the client is closed"));
+  if (unsent_.size() + (connection_ ? connection_->sent.size() : 0) >= options_->queue) {
+    return finish(request, LockError(ErrorCode::rate_limited,
+                                     "too many operations wait for Redis; the option queue sets the limit"));
+  }
+  unsent_.push_back(request);
+  watch(request->deadline);
+  if (connection_) {
+    flush(lock, ConnectionPtr(connection_));
+  } else {
+    start_connecting();
+  }
+}
+
+void Link::tell(std::string request_bytes) {
+  Lock lock(mutex_);
+  if (closed_ || !connection_) return;
+  unsent_.push_back(std::make_shared<Request>(std::move(request_bytes), Clock::time_point::max()));
+  flush(lock, ConnectionPtr(connection_));
+}
+
+void Link::give_up(const RequestPtr& request, ErrorCode code, const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (!request->finished) {
+    finish(request, LockError(code, message, request->sent ? Effect::in_doubt : Effect::none));
+  }
+}
+
+// Under the mutex.
+void Link::finish(const RequestPtr& request, const LockError& error) {
+  request->finished = true;
+  request->error = error;
+  resume_later(*request);
+}
+
+// Whoever ends a request early may be anybody, and holds the mutex: its coroutine goes on elsewhere.
+void Link::resume_later(Request& request) {
+  if (request.caller) asio::post(executor_, [caller = std::move(request.caller)] { caller->resume(); });
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Connecting
+
+// Under the mutex.
+void Link::start_connecting() {
+  if (connecting_ || closed_) return;
+  connecting_ = true;
+  run_on_strand(run_connection());
+}
+
+asio::awaitable<void> Link::run_connection() {
+  ConnectionPtr connection;
+  std::optional<LockError> failure;
+  try {
+    connection = co_await connect();
+  } catch (...) {
+    failure = lost_error(std::current_exception());
+  }
+  {
+    Lock lock(mutex_);
+    connecting_ = false;
+    connecting_stream_.reset();
+    if (closed_) {
+      if (connection) connection->stream->close();
+      co_return;
+    }
+    if (failure) {
+      ++failures_;
+      next_connect_ = Clock::now() + back_off(failures_);
+      // Where a cluster had sent us may be gone.
+      address_ = {options_->host, options_->port, options_->unix_socket};
+      for (const auto& request : std::exchange(unsent_, {})) {
+        if (!request->finished) finish(request, *failure);
+      }
+      co_return;
+    }
+    failures_ = 0;
+    connection_ = connection;
+    flush(lock, connection);
+  }
+  co_await read_replies(connection);
+}
+
+asio::awaitable<Link::ConnectionPtr> Link::connect() {
+  Address address;
+  std::shared_ptr<Stream> stream;
+  Clock::time_point begin;
+  {
+    const std::lock_guard lock(mutex_);
+    stream = connecting_stream_ = std::make_shared<Stream>(strand_, tls_.get());
+    begin = next_connect_;
+    address = address_;
+  }
+  asio::steady_timer timer(strand_, begin);
+  co_await timer.async_wait(asio::use_awaitable);
+
+  const auto deadline = Clock::now() + options_->connect_timeout;
+  const auto late = std::make_shared<bool>(false);
+  timer.expires_at(deadline);
+  timer.async_wait([stream, late](const asio::error_code& cancelled) {
+    if (cancelled) return;
+    *late = true;
+    stream->close();
+  });
+  try {
+    const CallLimits limits{stop_.get_token(), deadline};
+    co_await stream->connect(address, options_->keep_alive, limits);
+    auto reader = co_await shake_hands(*stream, *options_, log_);
+    timer.cancel();
+    if (!*late) co_return std::make_shared<Connection>(std::move(stream), std::move(reader));
+  } catch (const LockError&) {
+    stream->close();
+    if (!*late) throw;
+  }
+  throw LockError(ErrorCode::network_timeout, "Redis could not be connected to in time");
+}
+
+// What comes next goes on a new connection; this one is closed when everything on it is answered.
+void Link::retire(Lock& /*under the mutex*/) {
+  const auto connection = std::exchange(connection_, nullptr);
+  if (!connection) return;
+  retired_.push_back(connection);
+  if (connection->sent.empty()) asio::post(strand_, [stream = connection->stream] { stream->close(); });
+}
+
+void Link::reconnect() {
+  Lock lock(mutex_);
+  address_ = {options_->host, options_->port, options_->unix_socket};
+  retire(lock);
+}
+
+void Link::move_to(Address address) {
+  Lock lock(mutex_);
+  if (address.host.empty()) address.host = address_.host;
+  // Many requests on one connection learn of the same move.
+  if (address.host == address_.host && address.port == address_.port) return;
+  address_ = std::move(address);
+  retire(lock);
+}
+
+void Link::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true) || !executor_) return;
+    const LockError closed(ErrorCode::aborted, "the client is closed");
+    for (const auto& request : std::exchange(unsent_, {})) {
+      if (!request->finished) finish(request, closed);
+    }
+    if (connection_) retired_.push_back(std::exchange(connection_, nullptr));
+    for (const auto& connection : retired_) {
+      for (const auto& request : std::exchange(connection->sent, {})) {
+        if (!request->finished) finish(request, closed.as_in_doubt());
+      }
+    }
+    if (timer_) timer_->cancel();
+    asio::post(strand_, [self = shared_from_this()] {
+      const std::lock_guard strand_lock(self->mutex_);
+      if (self->connecting_stream_) self->connecting_stream_->close();
+      for (const auto& connection : std::exchange(self->retired_, {})) connection->stream->close();
+    });
+  }
+  // Outside: whoever is told does so under its own lock.
+  std::stop_source(stop_).request_stop();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading
+
+asio::awaitable<void> Link::read_replies(const ConnectionPtr& connection) {
+  std::vector<char> buffer(read_bytes);
+  std::optional<LockError> error;
+  try {
+    for (;;) {
+      const auto size = co_await connection->stream->read_some(asio::buffer(buffer));
+      take_in(connection, {buffer.data(), size});
+    }
+  } catch (...) {
+    error = lost_error(std::current_exception());
+  }
+  lost(connection, *error);
+}
+
+void Link::take_in(const ConnectionPtr& connection, std::string_view bytes) {
+  connection->reader.feed(bytes);
+  // Callers that go on now send their next requests at once: these are collected and written together.
+  bool collects = false;
+  {
+    const std::lock_guard lock(mutex_);
+    connection->last_heard = Clock::now();
+    collects = !std::exchange(connection->writing, true);
+  }
+  while (auto reply = connection->reader.next()) {
+    if (events_.message && reply->kind == Reply::Kind::array && !reply->elements.empty() &&
+        reply->elements.front().text == "message") {
+      events_.message(*reply);
+      continue;
+    }
+    std::unique_ptr<Suspended> caller;
+    {
+      const std::lock_guard lock(mutex_);
+      if (connection->sent.empty()) {
+        if (closed_) return;
+        // A server that hangs up says why before it does.
+        throw ProtocolError("a reply to nothing");
+      }
+      const auto request = std::move(connection->sent.front());
+      connection->sent.pop_front();
+      if (request->finished) continue;
+      request->finished = true;
+      request->reply = std::move(*reply);
+      caller = std::move(request->caller);
+    }
+    if (caller) caller->resume();
+  }
+  Lock lock(mutex_);
+  if (collects) {
+    connection->writing = false;
+    flush(lock, connection);
+  }
+  if (connection_ != connection && connection->sent.empty()) connection->stream->close();
+}
+
+void Link::lost(const ConnectionPtr& connection, const LockError& error) {
+  connection->stream->close();
+  {
+    const std::lock_guard lock(mutex_);
+    if (connection_ == connection) connection_.reset();
+    std::erase(retired_, connection);
+    for (const auto& request : std::exchange(connection->sent, {})) {
+      if (!request->finished) finish(request, error.as_in_doubt());
+    }
+    if (!connection_ && !unsent_.empty()) start_connecting();
+  }
+  if (events_.lost) events_.lost();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Writing
+
+// Writes what is unsent, unless somebody else is about to.
+void Link::flush(Lock& lock, const ConnectionPtr& connection) {
+  while (connection_ == connection && !connection->writing && !unsent_.empty()) {
+    connection->writing = true;
+    fill(*connection);
+    auto& output = connection->output;
+    // The socket takes it without the mutex: meanwhile, others can add to what is unsent.
+    lock.unlock();
+    output.erase(0, connection->stream->send_now(output));
+    lock.lock();
+    if (!output.empty()) return run_on_strand(write_rest(connection));
+    connection->writing = false;
+  }
+}
+
+// Under the mutex: moves requests from unsent to sent.
+void Link::fill(Connection& connection) {
+  const auto now = Clock::now();
+  while (!unsent_.empty() && connection.output.size() < batch_bytes) {
+    auto request = std::move(unsent_.front());
+    unsent_.pop_front();
+    if (request->finished) continue;
+    connection.output += request->bytes;
+    request->sent = true;
+    request->sent_at = now;
+    connection.sent.push_back(std::move(request));
+  }
+}
+
+asio::awaitable<void> Link::write_rest(ConnectionPtr connection) {
+  try {
+    for (;;) {
+      co_await connection->stream->write(asio::buffer(connection->output));
+      const std::lock_guard lock(mutex_);
+      connection->output.clear();
+      if (connection_ == connection) fill(*connection);
+      if (connection->output.empty()) {
+        connection->writing = false;
+        co_return;
+      }
+    }
+  } catch (...) {
+    // The coroutine that reads finds out, and says so to everybody.
+    connection->stream->close();
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Deadlines
+
+// Under the mutex: makes sure that deadlines are looked at by then.
+void Link::watch(Clock::time_point due) {
+  if (due >= timer_due_) return;
+  timer_due_ = due;
+  if (!timer_) timer_.emplace(strand_);
+  timer_->expires_at(due);
+  timer_->async_wait([weak = weak_from_this()](const asio::error_code& cancelled) {
+    if (cancelled) return;
+    if (const auto self = weak.lock()) self->look_at_deadlines();
+  });
+}
+
+void Link::look_at_deadlines() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  const auto now = Clock::now();
+  timer_due_ = Clock::time_point::max();
+  auto next = Clock::time_point::max();
+  const auto look_at = [&](const RequestPtr& request) {
+    if (request->finished) return;
+    if (request->deadline > now) {
+      next = std::min(next, request->deadline);
+    } else {
+      finish(request, LockError(ErrorCode::network_timeout, "Redis did not answer in time",
+                                request->sent ? Effect::in_doubt : Effect::none));
+    }
+  };
+  std::ranges::for_each(unsent_, look_at);
+  const auto look_at_connection = [&](const ConnectionPtr& connection) {
+    if (connection->sent.empty()) return;
+    std::ranges::for_each(connection->sent, look_at);
+    const auto silent_since = std::max(connection->last_heard, connection->sent.front()->sent_at);
+    if (now - silent_since < longest_silence) {
+      next = std::min(next, silent_since + longest_silence);
+    } else {
+      connection->stream->close();
+    }
+  };
+  if (connection_) look_at_connection(connection_);
+  std::ranges::for_each(retired_, look_at_connection);
+  watch(next);
+}
+
+}  // namespace syncguard::redis

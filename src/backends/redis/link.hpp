@@ -1,0 +1,123 @@
+// One connection to a Redis server, shared by everybody, that comes back when it is lost.
+#pragma once
+
+#include "backends/redis/reply.hpp"
+#include "backends/redis/stream.hpp"
+
+#include <syncguard/backend.hpp>
+#include <syncguard/log.hpp>
+#include <syncguard/redis.hpp>
+
+#include <asio/any_io_executor.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/steady_timer.hpp>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace syncguard::redis {
+
+// Requests of all threads and coroutines are written in the order in which they come, as many as there are at once; the
+// replies come in the same order. A request is written by its caller's own thread where the socket takes it.
+//
+// Connects on the first call, and again on the next one after the connection was lost: what was not sent yet goes
+// on the new one, what was sent and not answered fails as service_unavailable, in doubt.
+//
+//   unsent -> sent -> answered
+//     |         |
+//     +---------+---> given up (deadline, stop, lost, closed); the reply of one that was sent is still awaited, since
+//                     the next reply belongs to the next request
+class Link : public std::enable_shared_from_this<Link> {
+ public:
+  // For connections that subscribe. Called on the link's strand.
+  struct Events {
+    std::function<void(const Reply& message)> message{};
+    std::function<void()> lost{};
+  };
+
+  // tls may be null.
+  Link(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tls> tls, Log log, Events events);
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link();
+
+  // Sends a request and waits for its reply, which may be an error of the server's. Throws LockError where there is none.
+  asio::awaitable<Reply> call(std::string request, CallLimits limits);
+
+  // Sends a request whose reply nobody wants, if there is a connection.
+  void tell(std::string request);
+
+  // What comes next goes to another server, or to the same one on a new connection. What is under way is still answered.
+  void move_to(Address address);
+  void reconnect();
+
+  // Ends everything that is under way with aborted.
+  void close();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Lock = std::unique_lock<std::mutex>;
+  struct Suspended;
+  template <typename Handler>
+  struct SuspendedIn;
+  struct Request;
+  struct Connection;
+  using RequestPtr = std::shared_ptr<Request>;
+  using ConnectionPtr = std::shared_ptr<Connection>;
+
+  void use(const asio::any_io_executor& executor);
+  void submit(const RequestPtr& request, std::unique_ptr<Suspended> caller);
+  void give_up(const RequestPtr& request, ErrorCode code, const std::string& message);
+  void finish(const RequestPtr& request, const LockError& error);
+  void resume_later(Request& request);
+
+  void start_connecting();
+  asio::awaitable<void> run_connection();
+  asio::awaitable<ConnectionPtr> connect();
+  asio::awaitable<void> read_replies(const ConnectionPtr& connection);
+  void take_in(const ConnectionPtr& connection, std::string_view bytes);
+  void lost(const ConnectionPtr& connection, const LockError& error);
+  void retire(Lock& lock);
+
+  void flush(Lock& lock, const ConnectionPtr& connection);
+  void fill(Connection& connection);
+  asio::awaitable<void> write_rest(ConnectionPtr connection);
+
+  void watch(Clock::time_point due);
+  void look_at_deadlines();
+
+  void run_on_strand(asio::awaitable<void> coroutine);
+
+  const std::shared_ptr<const RedisOptions> options_;
+  const std::shared_ptr<const Tls> tls_;
+  const Log log_;
+  const Events events_;
+  const std::stop_source stop_;
+
+  std::mutex mutex_;
+  bool closed_ = false;
+  // The first caller's; all have the same.
+  asio::any_io_executor executor_;
+  asio::any_io_executor strand_;
+  Address address_;
+  std::deque<RequestPtr> unsent_;
+  // The one in use, if any, and those on which the last replies are awaited.
+  ConnectionPtr connection_;
+  std::vector<ConnectionPtr> retired_;
+  bool connecting_ = false;
+  std::shared_ptr<Stream> connecting_stream_;
+  int failures_ = 0;
+  Clock::time_point next_connect_{};
+  // One timer for the deadlines of all requests. It is let run out: nearly always the request it was for is answered.
+  std::optional<asio::steady_timer> timer_;
+  Clock::time_point timer_due_ = Clock::time_point::max();
+};
+
+}  // namespace syncguard::redis

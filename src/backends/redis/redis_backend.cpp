@@ -1,0 +1,319 @@
+#include "backends/redis/link.hpp"
+#include "backends/redis/names.hpp"
+#include "backends/redis/scripts.hpp"
+#include "backends/redis/server_error.hpp"
+#include "backends/redis/subscriber.hpp"
+#include "core/cleanup_pace.hpp"
+#include "core/liveness.hpp"
+
+#include <syncguard/redis.hpp>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syncguard {
+namespace {
+
+using redis::Link;
+using redis::Reply;
+using redis::Script;
+using std::chrono::milliseconds;
+
+[[noreturn]] void refuse_reply() {
+  throw LockError(ErrorCode::internal, "Redis answered something that its scripts never do", Effect::in_doubt);
+}
+
+[[noreturn]] void refuse_foreign() {
+  throw LockError(ErrorCode::internal,
+                  "what Redis stores in this lock's place is no lock; somebody else uses the same prefix");
+}
+
+// What a script says first.
+enum class Verdict { yes = 1, no = 0, not_found = -1, expired = -2, foreign = -3, counter_at_end = -4 };
+
+Verdict verdict_of(const Reply& reply) {
+  const Reply& first = reply.kind == Reply::Kind::array && !reply.elements.empty() ? reply.elements.front() : reply;
+  if (first.kind != Reply::Kind::integer || first.integer < -4 || first.integer > 1) refuse_reply();
+  const auto verdict = static_cast<Verdict>(first.integer);
+  if (verdict == Verdict::foreign) refuse_foreign();
+  return verdict;
+}
+
+std::int64_t integer_at(const Reply& reply, std::size_t position) {
+  if (reply.elements.size() <= position || reply.elements[position].kind != Reply::Kind::integer) refuse_reply();
+  return reply.elements[position].integer;
+}
+
+milliseconds duration_at(const Reply& reply, std::size_t position) { return milliseconds(integer_at(reply, position)); }
+Timestamp time_at(const Reply& reply, std::size_t position) { return Timestamp(duration_at(reply, position)); }
+
+Missing missing(Verdict verdict) { return verdict == Verdict::expired ? Missing::expired : Missing::not_found; }
+
+// A lock as others may have written it, too.
+std::optional<LockRecord> record_of(const Reply& reply) {
+  if (verdict_of(reply) != Verdict::yes) return std::nullopt;
+  constexpr std::size_t fields = 6;
+  if (reply.elements.size() != fields) refuse_foreign();
+  try {
+    return LockRecord{.key = reply.elements[1].text,
+                      .lock_id = LockId(reply.elements[2].text),
+                      .expires_at = time_at(reply, 3),
+                      .acquired_at = time_at(reply, 4),
+                      .fence = Fence::parse(reply.elements[5].text)};
+  } catch (const LockError&) {
+    refuse_foreign();
+  }
+}
+
+std::string json_string(std::string_view text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string json = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      json += '\\';
+      json += c;
+    } else if (byte < 0x20) {
+      json += "\\u00";
+      json += digits[byte >> 4U];
+      json += digits[byte & 0xfU];
+    } else {
+      json += c;
+    }
+  }
+  return json += '"';
+}
+
+struct Arguments {
+  std::vector<std::string> keys{};
+  std::vector<std::string> values{};
+};
+
+std::string format(std::string_view command, std::string_view script, const Arguments& arguments) {
+  const auto key_count = std::to_string(arguments.keys.size());
+  std::vector<std::string_view> words = {command, script, key_count};
+  words.insert(words.end(), arguments.keys.begin(), arguments.keys.end());
+  words.insert(words.end(), arguments.values.begin(), arguments.values.end());
+  return redis::format_command(words);
+}
+
+// What tickets share with their backend, and may outlive it by.
+class Server {
+ public:
+  Server(RedisOptions options, const Log& log)
+      : options_(std::make_shared<const RedisOptions>(std::move(options))),
+        tls_(options_->tls ? std::make_shared<const redis::Tls>(*options_->tls) : nullptr),
+        names_(options_->prefix),
+        subscriber_(std::make_shared<redis::Subscriber>(options_, tls_, log, names_)) {
+    for (std::size_t i = 0; i < options_->connections; ++i) {
+      links_.push_back(std::make_shared<Link>(options_, tls_, log, Link::Events{}));
+    }
+    subscriber_->start();
+  }
+
+  [[nodiscard]] const RedisOptions& options() const noexcept { return *options_; }
+  [[nodiscard]] const redis::Names& names() const noexcept { return names_; }
+  [[nodiscard]] redis::Subscriber& subscriber() const noexcept { return *subscriber_; }
+
+  // Everything about one lock id goes one way, so that nothing overtakes anything.
+  [[nodiscard]] Link& link_of(const LockId& id) const { return *links_[std::hash<LockId>{}(id) % links_.size()]; }
+  [[nodiscard]] Link& link_of(const Key& key) const { return *links_[std::hash<Key>{}(key) % links_.size()]; }
+
+  // Runs a script; the reply is no error.
+  asio::awaitable<Reply> run(Link& link, const Script& script, Arguments arguments, const CallLimits& limits) const {
+    constexpr int most_moves = 3;
+    bool known = true;
+    for (int moves = 0;;) {
+      auto request = known ? format("EVALSHA", script.hash, arguments) : format("EVAL", script.text, arguments);
+      Reply reply = co_await link.call(std::move(request), limits);
+      if (!reply.is_error()) co_return reply;
+      // None of these was carried out, so that it can be sent again.
+      const auto code = redis::code_of(reply.text);
+      if (code == "NOSCRIPT" && known) {
+        known = false;
+        continue;
+      }
+      if (const auto moved = redis::moved_to(reply.text); moved && moves++ < most_moves) {
+        const redis::Address address{moved->host, moved->port};
+        link.move_to(address);
+        subscriber_->move_to(address);
+        continue;
+      }
+      // The server is no master any more: where it was found, another one may be now.
+      if (code == "READONLY") {
+        link.reconnect();
+        subscriber_->reconnect();
+      }
+      throw redis::server_error(reply.text);
+    }
+  }
+
+  void close() const {
+    for (const auto& link : links_) link->close();
+    subscriber_->close();
+  }
+
+ private:
+  const std::shared_ptr<const RedisOptions> options_;
+  const std::shared_ptr<const redis::Tls> tls_;
+  const redis::Names names_;
+  const std::shared_ptr<redis::Subscriber> subscriber_;
+  std::vector<std::shared_ptr<Link>> links_;
+};
+
+class RedisTicket : public WaitTicket {
+ public:
+  RedisTicket(std::shared_ptr<Server> server, Key key, const LockId& waiter, std::function<void()> wake)
+      : server_(std::move(server)), key_(std::move(key)), waiter_(waiter), wake_(std::move(wake)) {}
+  ~RedisTicket() override { server_->subscriber().unsubscribe(waiter_); }
+
+  asio::awaitable<void> rejoin(const CallLimits& limits) override {
+    const auto& names = server_->names();
+    // Subscribed first: who is in the queue without being subscribed is taken for dead.
+    co_await server_->subscriber().subscribe(waiter_, names.lock(key_), wake_, limits);
+    Arguments arguments{.keys = {names.queue(key_)}, .values = {waiter_.str()}};
+    co_await server_->run(server_->link_of(waiter_), redis::scripts().join, std::move(arguments), limits);
+  }
+
+  asio::awaitable<void> leave(const CallLimits& limits) override {
+    const auto& names = server_->names();
+    server_->subscriber().unsubscribe(waiter_);
+    Arguments arguments{.keys = {names.queue(key_), names.turn(key_)},
+                        .values = {waiter_.str(), names.prefix(), key_.str()}};
+    co_await server_->run(server_->link_of(waiter_), redis::scripts().leave, std::move(arguments), limits);
+  }
+
+ private:
+  const std::shared_ptr<Server> server_;
+  const Key key_;
+  const LockId waiter_;
+  const std::function<void()> wake_;
+};
+
+class RedisBackend : public Backend {
+ public:
+  RedisBackend(RedisOptions options, const Log& log) : server_(std::make_shared<Server>(std::move(options), log)) {}
+  ~RedisBackend() override { server_->close(); }
+
+  [[nodiscard]] Capabilities capabilities() const override {
+    return {.name = "redis", .operation_timeout = server_->options().operation_timeout};
+  }
+
+  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
+    const auto& names = server_->names();
+    const auto lock = names.lock(request.key);
+    const bool waits = server_->subscriber().has(request.lock_id);
+    Arguments arguments{
+        .keys = {lock, names.index(request.lock_id), names.fence(lock), names.turn(request.key),
+                 names.queue(request.key)},
+        .values = {request.lock_id.str(), milliseconds_of(request.ttl), milliseconds_of(request.ttl + core::tolerance),
+                   json_string(request.key.str()), std::to_string(Fence::refuse_above), waits ? "1" : "0"}};
+    const Reply reply =
+        co_await server_->run(server_->link_of(request.lock_id), redis::scripts().acquire, std::move(arguments), limits);
+    switch (verdict_of(reply)) {
+      case Verdict::yes:
+        co_return Granted{fence_at(reply, 1), time_at(reply, 2), duration_at(reply, 3)};
+      case Verdict::no:
+        co_return Contended{duration_at(reply, 1)};
+      case Verdict::counter_at_end:
+        throw LockError(ErrorCode::internal, "the key's fence counter is at its end, or damaged");
+      default:
+        refuse_reply();
+    }
+  }
+
+  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
+    const auto& names = server_->names();
+    Arguments arguments{.keys = {names.index(id)},
+                        .values = {id.str(), names.prefix(), names.have_queues() ? "1" : "0"}};
+    const Reply reply =
+        co_await server_->run(server_->link_of(id), redis::scripts().release, std::move(arguments), limits);
+    const auto verdict = verdict_of(reply);
+    if (verdict == Verdict::yes) co_return Released{};
+    co_return missing(verdict);
+  }
+
+  asio::awaitable<ExtendReply> extend(const LockId& id, milliseconds ttl, const CallLimits& limits) override {
+    Arguments arguments{.keys = {server_->names().index(id)},
+                        .values = {id.str(), milliseconds_of(ttl), milliseconds_of(ttl + core::tolerance)}};
+    const Reply reply =
+        co_await server_->run(server_->link_of(id), redis::scripts().extend, std::move(arguments), limits);
+    const auto verdict = verdict_of(reply);
+    if (verdict == Verdict::yes) co_return Extended{time_at(reply, 1), duration_at(reply, 2)};
+    co_return missing(verdict);
+  }
+
+  asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
+    const auto lock = server_->names().lock(key);
+    Arguments arguments{.keys = {lock}};
+    const Reply reply =
+        co_await server_->run(server_->link_of(key), redis::scripts().is_locked, std::move(arguments), limits);
+    const bool locked = verdict_of(reply) == Verdict::yes;
+    if (!locked && server_->options().cleanup_in_is_locked && cleanup_pace_.may_clean_up()) {
+      // Nobody waits for it: the caller has its answer.
+      const Arguments of_removal{.keys = {lock}, .values = {server_->names().index_root()}};
+      server_->link_of(key).tell(format("EVAL", redis::scripts().remove_dead.text, of_removal));
+    }
+    co_return locked;
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
+    Arguments arguments{.keys = {server_->names().lock(key)}};
+    co_return record_of(
+        co_await server_->run(server_->link_of(key), redis::scripts().lookup_key, std::move(arguments), limits));
+  }
+
+  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
+    Arguments arguments{.keys = {server_->names().index(id)}, .values = {id.str()}};
+    co_return record_of(
+        co_await server_->run(server_->link_of(id), redis::scripts().lookup_id, std::move(arguments), limits));
+  }
+
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+                                                    const CallLimits& limits) override {
+    if (!server_->names().have_queues()) co_return nullptr;
+    auto ticket = std::make_unique<RedisTicket>(server_, key, waiter, std::move(wake));
+    // A place that it got although nobody knows is that of a dead waiter, once the ticket is gone.
+    co_await ticket->rejoin(limits);
+    co_return ticket;
+  }
+
+  asio::awaitable<void> close(const CallLimits& /*limits*/) override {
+    server_->close();
+    co_return;
+  }
+
+ private:
+  static std::string milliseconds_of(milliseconds duration) { return std::to_string(duration.count()); }
+
+  static Fence fence_at(const Reply& reply, std::size_t position) {
+    const auto value = integer_at(reply, position);
+    if (value <= 0 || static_cast<std::uint64_t>(value) > Fence::max_value) refuse_reply();
+    return Fence(static_cast<std::uint64_t>(value));
+  }
+
+  const std::shared_ptr<Server> server_;
+  core::CleanupPace cleanup_pace_;
+};
+
+void validate(const RedisOptions& options) {
+  const auto refuse = [](const char* message) { throw LockError(ErrorCode::invalid_argument, message); };
+  if (options.unix_socket.empty() && (options.host.empty() || options.port == 0)) refuse("Redis needs a host and a port");
+  if (options.database < 0) refuse("a Redis database has a number from 0 on");
+  if (options.connect_timeout <= milliseconds(0)) refuse("connect_timeout must be positive");
+  if (options.operation_timeout <= milliseconds(0)) refuse("operation_timeout must be positive");
+  if (options.keep_alive < std::chrono::seconds(1)) refuse("keep_alive must be at least a second");
+  if (options.connections == 0) refuse("connections must be positive");
+  if (options.queue == 0) refuse("queue must be positive");
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_redis_backend(RedisOptions options, Log log) {
+  validate(options);
+  return std::make_unique<RedisBackend>(std::move(options), log);
+}
+
+}  // namespace syncguard

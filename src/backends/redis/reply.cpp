@@ -1,0 +1,104 @@
+#include "backends/redis/reply.hpp"
+
+#include <hiredis/hiredis.h>
+#include <hiredis/read.h>
+
+#include <new>
+#include <utility>
+
+namespace syncguard::redis {
+namespace {
+
+// A reply that hiredis found, put into the array that it belongs to. Returning null makes hiredis give up.
+Reply* place(const redisReadTask* task, Reply&& reply) noexcept {
+  int& left = *static_cast<int*>(task->privdata);
+  if (left == 0) return nullptr;
+  --left;
+  if (task->parent == nullptr) return new (std::nothrow) Reply(std::move(reply));
+  Reply& slot = static_cast<Reply*>(task->parent->obj)->elements[static_cast<std::size_t>(task->idx)];
+  slot = std::move(reply);
+  return &slot;
+}
+
+void* create_string(const redisReadTask* task, char* text, std::size_t length) noexcept {
+  try {
+    Reply reply;
+    reply.kind = task->type == REDIS_REPLY_ERROR    ? Reply::Kind::error
+                 : task->type == REDIS_REPLY_STATUS ? Reply::Kind::status
+                                                    : Reply::Kind::text;
+    reply.text.assign(text, length);
+    return place(task, std::move(reply));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void* create_array(const redisReadTask* task, int elements) noexcept {
+  // What is announced is not believed before it is known to be small.
+  if (elements < 0 || elements > *static_cast<const int*>(task->privdata)) return nullptr;
+  try {
+    Reply reply;
+    reply.kind = Reply::Kind::array;
+    reply.elements.resize(static_cast<std::size_t>(elements));
+    return place(task, std::move(reply));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void* create_integer(const redisReadTask* task, long long value) noexcept {
+  Reply reply;
+  reply.kind = Reply::Kind::integer;
+  reply.integer = value;
+  return place(task, std::move(reply));
+}
+
+void* create_nil(const redisReadTask* task) noexcept { return place(task, Reply()); }
+
+void free_root(void* reply) noexcept { delete static_cast<Reply*>(reply); }
+
+redisReplyObjectFunctions functions{create_string, create_array, create_integer, create_nil, free_root};
+
+}  // namespace
+
+void ReplyReader::Free::operator()(redisReader* reader) const noexcept { redisReaderFree(reader); }
+
+ReplyReader::ReplyReader()
+    : reader_(redisReaderCreateWithFunctions(&functions)), elements_left_(std::make_unique<int>(max_elements)) {
+  if (!reader_) throw std::bad_alloc();
+  reader_->privdata = elements_left_.get();
+}
+
+void ReplyReader::feed(std::string_view bytes) {
+  // Everything complete has been taken out before, so that what is left is one unfinished reply.
+  if (reader_->len - reader_->pos + bytes.size() > max_bytes) throw ProtocolError("a reply is too long");
+  if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK) throw std::bad_alloc();
+}
+
+std::optional<Reply> ReplyReader::next() {
+  void* found = nullptr;
+  if (redisReaderGetReply(reader_.get(), &found) != REDIS_OK) throw ProtocolError("the peer does not speak RESP");
+  if (found == nullptr) return std::nullopt;
+  const std::unique_ptr<Reply> reply(static_cast<Reply*>(found));
+  *elements_left_ = max_elements;
+  return std::move(*reply);
+}
+
+std::string format_command(std::span<const std::string_view> arguments) {
+  std::vector<const char*> texts;
+  std::vector<std::size_t> lengths;
+  texts.reserve(arguments.size());
+  lengths.reserve(arguments.size());
+  for (const auto argument : arguments) {
+    texts.push_back(argument.data());
+    lengths.push_back(argument.size());
+  }
+  char* formatted = nullptr;
+  const auto length =
+      redisFormatCommandArgv(&formatted, static_cast<int>(arguments.size()), texts.data(), lengths.data());
+  if (length < 0) throw std::bad_alloc();
+  const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
+  return {formatted, static_cast<std::size_t>(length)};
+}
+
+}  // namespace syncguard::redis

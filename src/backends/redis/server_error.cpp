@@ -1,0 +1,104 @@
+#include "backends/redis/server_error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <stdexcept>
+#include <system_error>
+
+namespace syncguard::redis {
+namespace {
+
+struct Meaning {
+  std::string_view code;
+  ErrorCode error;
+  std::string_view explanation;
+};
+
+constexpr std::array meanings = {
+    Meaning{"NOAUTH", ErrorCode::auth_failed, "Redis asks for a password"},
+    Meaning{"WRONGPASS", ErrorCode::auth_failed, "Redis refused the user or the password"},
+    Meaning{"NOPERM", ErrorCode::auth_failed,
+            "Redis refused: this user lacks a permission that locks need (the guide lists them)"},
+    Meaning{"LOADING", ErrorCode::service_unavailable, "Redis is still loading its data"},
+    Meaning{"MASTERDOWN", ErrorCode::service_unavailable, "this Redis is a replica that has lost its master"},
+    Meaning{"READONLY", ErrorCode::service_unavailable, "this Redis is a read-only replica"},
+    Meaning{"CLUSTERDOWN", ErrorCode::service_unavailable, "the Redis cluster is down"},
+    Meaning{"TRYAGAIN", ErrorCode::service_unavailable, "the Redis cluster is moving these keys"},
+    Meaning{"ASK", ErrorCode::service_unavailable, "the Redis cluster is moving these keys"},
+    Meaning{"MOVED", ErrorCode::service_unavailable, "the Redis cluster has moved these keys"},
+    Meaning{"BUSY", ErrorCode::service_unavailable, "Redis is busy with a script that takes too long"},
+    Meaning{"MISCONF", ErrorCode::service_unavailable, "Redis refuses writes because it cannot save them to its disk"},
+    Meaning{"NOREPLICAS", ErrorCode::service_unavailable, "Redis refuses writes because it has too few replicas"},
+    Meaning{"OOM", ErrorCode::rate_limited, "Redis has reached its memory limit"},
+    Meaning{"WRONGTYPE", ErrorCode::invalid_argument,
+            "at one of the names that this key needs, Redis stores something of another type"},
+    Meaning{"CROSSSLOT", ErrorCode::invalid_argument,
+            "a Redis Cluster needs a prefix with a hash tag, such as {syncguard}"},
+};
+
+const Meaning* find_meaning(std::string_view code) {
+  const auto* found = std::ranges::find(meanings, code, &Meaning::code);
+  return found == meanings.end() ? nullptr : found;
+}
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+}  // namespace
+
+std::string_view code_of(std::string_view error) {
+  const auto first_word = error.substr(0, error.find(' '));
+  if (first_word != "ERR" || !contains(error, "script")) return first_word;
+  // Before version 7: "ERR Error running script (call to f_…): @user_script:7: WRONGTYPE Operation against …"
+  while (!error.empty()) {
+    const auto word = error.substr(0, error.find_first_of(" :"));
+    // Either as a word, or as it came from the server, with the dash of the protocol.
+    const auto bare = word.starts_with('-') ? word.substr(1) : word;
+    if (find_meaning(bare) != nullptr) return bare;
+    error.remove_prefix(std::min(error.size(), word.size() + 1));
+  }
+  return first_word;
+}
+
+LockError server_error(std::string_view error) {
+  const auto with_cause = [error](ErrorCode code, std::string_view message, Effect effect) {
+    ErrorContext context;
+    context.cause = std::make_exception_ptr(std::runtime_error(std::string(error)));
+    return LockError(code, std::string(message), effect, std::move(context));
+  };
+  const auto code = code_of(error);
+  if (const auto* meaning = find_meaning(code)) {
+    return with_cause(meaning->error, meaning->explanation, Effect::none);
+  }
+  if (contains(error, "max number of clients")) {
+    return with_cause(ErrorCode::rate_limited, "Redis has reached its limit of clients", Effect::none);
+  }
+  if (contains(error, "Script killed")) {
+    return with_cause(ErrorCode::service_unavailable, "the script was killed on the server", Effect::in_doubt);
+  }
+  // As versions 6 and 7 word them.
+  if (contains(error, "ACL failure in script") || contains(error, "can't run this command")) {
+    return with_cause(ErrorCode::auth_failed, find_meaning("NOPERM")->explanation, Effect::none);
+  }
+  if (contains(error, "syntax error") || contains(error, "unknown command") || contains(error, "Unknown Redis command") ||
+      contains(error, "invalid expire") || contains(error, "DB index") || contains(error, "invalid DB")) {
+    return with_cause(ErrorCode::invalid_argument, "Redis does not accept what it was asked for", Effect::none);
+  }
+  return with_cause(ErrorCode::internal, "Redis failed unexpectedly; its own words are in the error's cause",
+                    Effect::in_doubt);
+}
+
+std::optional<Moved> moved_to(std::string_view error) {
+  // MOVED 3999 127.0.0.1:6381
+  if (code_of(error) != "MOVED") return std::nullopt;
+  const auto address = error.substr(error.rfind(' ') + 1);
+  const auto colon = address.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  Moved moved{.host = std::string(address.substr(0, colon)), .port = 0};
+  const auto port = address.substr(colon + 1);
+  const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), moved.port);
+  if (failure != std::errc() || end != port.data() + port.size() || moved.port == 0) return std::nullopt;
+  return moved;
+}
+
+}  // namespace syncguard::redis

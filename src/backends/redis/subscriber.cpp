@@ -1,0 +1,135 @@
+#include "backends/redis/subscriber.hpp"
+
+#include "backends/redis/server_error.hpp"
+
+#include <asio/this_coro.hpp>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace syncguard::redis {
+namespace {
+
+std::string subscription(std::string_view command, std::string_view channel) {
+  return format_command(std::array{command, channel});
+}
+
+}  // namespace
+
+Subscriber::Subscriber(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tls> tls, Log log,
+                       const Names& names)
+    : options_(std::move(options)), tls_(std::move(tls)), log_(std::move(log)), names_(names) {}
+
+void Subscriber::start() {
+  const auto weak = weak_from_this();
+  Link::Events events{.message =
+                          [weak](const Reply& message) {
+                            if (const auto self = weak.lock()) self->told(message);
+                          },
+                      .lost =
+                          [weak] {
+                            // Nobody knows what they missed: all try, and join again.
+                            if (const auto self = weak.lock()) self->wake_everybody();
+                          }};
+  link_ = std::make_shared<Link>(options_, tls_, log_, std::move(events));
+}
+
+asio::awaitable<void> Subscriber::subscribe(LockId waiter, std::string lock_name, std::function<void()> wake,
+                                            CallLimits limits) {
+  const auto executor = co_await asio::this_coro::executor;
+  const auto key_channel = "__keyspace@" + std::to_string(options_->database) + "__:" + lock_name;
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiters_.try_emplace(waiter, Waiter{std::move(wake), key_channel}).second) {
+      ++watched_.try_emplace(key_channel, executor).first->second.waiters;
+    }
+  }
+  auto request = subscription("SUBSCRIBE", names_.wake_channel(waiter));
+  const Reply reply = co_await link_->call(std::move(request), limits);
+  if (reply.is_error()) throw server_error(reply.text);
+  // Of use only where the server reports such events; it may also be forbidden.
+  link_->tell(subscription("SUBSCRIBE", key_channel));
+}
+
+void Subscriber::unsubscribe(const LockId& waiter) {
+  std::string unwatched;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiters_.find(waiter);
+    if (found == waiters_.end()) return;
+    const auto watched = watched_.find(found->second.key_channel);
+    if (--watched->second.waiters == 0) {
+      unwatched = watched->first;
+      watched_.erase(watched);
+    }
+    waiters_.erase(found);
+  }
+  link_->tell(subscription("UNSUBSCRIBE", names_.wake_channel(waiter)));
+  if (!unwatched.empty()) link_->tell(subscription("UNSUBSCRIBE", unwatched));
+}
+
+bool Subscriber::has(const LockId& waiter) {
+  const std::lock_guard lock(mutex_);
+  return waiters_.contains(waiter);
+}
+
+void Subscriber::told(const Reply& message) {
+  // message, channel, payload
+  if (message.elements.size() != 3) return;
+  const auto& channel = message.elements[1].text;
+  if (channel.starts_with("__keyspace@")) return key_changed(channel, message.elements[2].text);
+  const auto id = std::string_view(channel).substr(channel.size() - std::min(channel.size(), LockId::length));
+  if (!LockId::is_valid(id)) return;
+  std::function<void()> wake;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiters_.find(LockId(id));
+    if (found != waiters_.end()) wake = found->second.wake;
+  }
+  if (wake) wake();
+}
+
+// A release of ours tells one waiter, who soon takes the lock: the others need not try. So a key that became free wakes
+// all only if it stays free for a while.
+void Subscriber::key_changed(const std::string& channel, std::string_view event) {
+  const bool became_free = event == "del" || event == "expired" || event == "evicted";
+  const std::lock_guard lock(mutex_);
+  const auto found = watched_.find(channel);
+  if (found == watched_.end()) return;
+  auto& timer = found->second.timer;
+  if (!became_free) {
+    timer.cancel();
+    return;
+  }
+  constexpr int least_ms = 10;
+  constexpr int spread_ms = 20;
+  timer.expires_after(std::chrono::milliseconds(std::uniform_int_distribution(least_ms, least_ms + spread_ms)(random_)));
+  timer.async_wait([weak = weak_from_this(), channel](const asio::error_code& cancelled) {
+    if (cancelled) return;
+    if (const auto self = weak.lock()) self->wake_all_of(channel);
+  });
+}
+
+void Subscriber::wake_all_of(const std::string& channel) {
+  std::vector<std::function<void()>> wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, waiter] : waiters_) {
+      if (waiter.key_channel == channel) wakes.push_back(waiter.wake);
+    }
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+void Subscriber::wake_everybody() {
+  std::vector<std::function<void()>> wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, waiter] : waiters_) wakes.push_back(waiter.wake);
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+}  // namespace syncguard::redis

@@ -1,0 +1,84 @@
+#include "servers/child_process.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace syncguard::testing {
+namespace {
+
+pid_t start(const std::vector<std::string>& command, const std::filesystem::path& output) {
+  std::vector<char*> arguments;
+  for (const auto& word : command) arguments.push_back(const_cast<char*>(word.c_str()));  // NOLINT: exec's signature
+  arguments.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw std::runtime_error("fork failed");
+  if (pid > 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  dup2(file, STDOUT_FILENO);
+  dup2(file, STDERR_FILENO);
+  execvp(arguments[0], arguments.data());
+  _exit(127);
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::filesystem::path& output)
+    : pid_(start(command, output)) {}
+
+ChildProcess::~ChildProcess() {
+  if (ended_) return;
+  send(SIGKILL);
+  wait();
+}
+
+bool ChildProcess::is_running() {
+  if (!ended_) ended_ = waitpid(pid_, nullptr, WNOHANG) == pid_;
+  return !ended_;
+}
+
+void ChildProcess::send(int signal) const { kill(pid_, signal); }
+
+void ChildProcess::wait() {
+  if (!ended_) waitpid(pid_, nullptr, 0);
+  ended_ = true;
+}
+
+void run_program(const std::vector<std::string>& command, const std::filesystem::path& output) {
+  int status = 0;
+  waitpid(start(command, output), &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  std::ostringstream said;
+  said << std::ifstream(output).rdbuf();
+  throw std::runtime_error(command.front() + " failed: " + said.str());
+}
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool found = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  close(fd);
+  if (!found) throw std::runtime_error("no free port");
+  return ntohs(address.sin_port);
+}
+
+}  // namespace syncguard::testing

@@ -1,0 +1,169 @@
+#include "servers/redis_server.hpp"
+
+#include <hiredis/hiredis.h>
+#include <signal.h>
+
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+
+namespace syncguard::testing {
+namespace {
+
+std::string text_of(const redisReply& reply) {
+  switch (reply.type) {
+    case REDIS_REPLY_INTEGER:
+      return std::to_string(reply.integer);
+    case REDIS_REPLY_NIL:
+      return "(nil)";
+    case REDIS_REPLY_ARRAY: {
+      std::string text;
+      for (std::size_t i = 0; i < reply.elements; ++i) text += (i == 0 ? "" : "\n") + text_of(*reply.element[i]);
+      return text;
+    }
+    default:
+      return {reply.str, static_cast<std::size_t>(reply.len)};
+  }
+}
+
+}  // namespace
+
+RedisServer::RedisServer(Options options) : options_(std::move(options)) {
+  if (options_.tls) make_certificates();
+  // Another test may have been faster to take the port.
+  constexpr int attempts = 10;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    port_ = free_port();
+    try {
+      start();
+      return;
+    } catch (const std::runtime_error&) {
+      if (attempt + 1 == attempts) throw;
+    }
+  }
+}
+
+RedisServer::~RedisServer() = default;
+
+void RedisServer::make_certificates() const {
+  const auto path = [this](const char* name) { return file(name).string(); };
+  const auto log = file("openssl.log");
+  const auto key = [&](const char* name) {
+    run_program({"openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path(name)}, log);
+  };
+  key("ca.key");
+  run_program({"openssl", "req", "-x509", "-new", "-key", path("ca.key"), "-subj", "/CN=test authority", "-days", "2",
+               "-out", path("ca.crt")},
+              log);
+  for (const std::string who : {"server", "client"}) {
+    key((who + ".key").c_str());
+    run_program({"openssl", "req", "-new", "-key", path((who + ".key").c_str()), "-subj", "/CN=" + who, "-out",
+                 path((who + ".csr").c_str())},
+                log);
+    std::ofstream(file("extensions")) << "subjectAltName=DNS:localhost,IP:127.0.0.1\n";
+    run_program({"openssl", "x509", "-req", "-in", path((who + ".csr").c_str()), "-CA", path("ca.crt"), "-CAkey",
+                 path("ca.key"), "-CAcreateserial", "-days", "2", "-extfile", path("extensions"), "-out",
+                 path((who + ".crt").c_str())},
+                log);
+  }
+}
+
+void RedisServer::start() {
+  {
+    std::ofstream file_stream(file("redis.conf"));
+    file_stream << "bind 127.0.0.1\nunixsocket " << unix_socket().string() << "\ndir " << folder_.path().string()
+                << "\nsave \"\"\nenable-debug-command yes\nlogfile redis.log\n"
+                << (options_.tls ? "port 0\ntls-port " : "port ") << port_ << '\n';
+    if (options_.tls) {
+      file_stream << "tls-cert-file server.crt\ntls-key-file server.key\ntls-ca-cert-file ca.crt\ntls-auth-clients "
+                  << (options_.wants_client_certificates ? "yes" : "no") << '\n';
+    }
+    if (options_.durable) file_stream << "appendonly yes\nappendfsync always\n";
+    if (options_.cluster) file_stream << "cluster-enabled yes\n";
+    for (const auto& line : options_.configuration) file_stream << line << '\n';
+    file_stream << "user default on nopass ~* &* +@all\n"
+                << "user " << user << " on >" << password
+                << " ~syncguard:* ~syncguard-queue:* ~syncguard-turn:* ~{syncguard}* &syncguard-wake:* &{syncguard}-wake:*"
+                   " &__keyspace@* +select +info +client|setname"
+                   " +eval +evalsha +time +get +mget +set +incr +del +pexpire +pttl"
+                   " +zadd +zrem +zpopmin +publish +subscribe +unsubscribe\n";
+  }
+  process_ = std::make_unique<ChildProcess>(std::vector<std::string>{"redis-server", file("redis.conf").string()},
+                                            file("output"));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!is_ready()) {
+    if (!process_->is_running() || std::chrono::steady_clock::now() > end) {
+      throw std::runtime_error("redis-server does not start");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+bool RedisServer::is_ready() {
+  try {
+    return command({"PING"}) == "PONG";
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+}
+
+void RedisServer::kill() {
+  process_->send(SIGKILL);
+  process_->wait();
+}
+
+std::string RedisServer::url(const std::string& more_options) const {
+  // The password as a URL has it.
+  const std::string who = std::string(user) + ":p%40ss%3Aw%2Frd%3F@";
+  if (options_.tls) {
+    return "rediss://" + who + "127.0.0.1:" + std::to_string(port_) + "?ca_file=" + file("ca.crt").string() +
+           more_options;
+  }
+  return "redis://" + who + "127.0.0.1:" + std::to_string(port_) + "?client_name=test" + more_options;
+}
+
+std::string RedisServer::unix_url() const {
+  return "redis+unix://" + std::string(user) + ":p%40ss%3Aw%2Frd%3F@" + unix_socket().string() + "?client_name=test";
+}
+
+std::string RedisServer::plain_url(const std::string& options) const {
+  return "redis://127.0.0.1:" + std::to_string(port_) + options;
+}
+
+std::string RedisServer::run(const std::vector<std::string>& words, bool& is_error) {
+  // By the Unix socket, which is there with and without TLS. Anew each time: a connection would not survive restarts.
+  const timeval patience{.tv_sec = 10, .tv_usec = 0};
+  const std::unique_ptr<redisContext, void (*)(redisContext*)> context(
+      redisConnectUnixWithTimeout(unix_socket().c_str(), patience), redisFree);
+  if (!context || context->err != 0) throw std::runtime_error("no connection to the test's Redis");
+  redisSetTimeout(context.get(), patience);
+  std::vector<const char*> texts;
+  std::vector<std::size_t> sizes;
+  for (const auto& word : words) {
+    texts.push_back(word.data());
+    sizes.push_back(word.size());
+  }
+  const std::unique_ptr<redisReply, void (*)(void*)> reply(
+      static_cast<redisReply*>(
+          redisCommandArgv(context.get(), static_cast<int>(words.size()), texts.data(), sizes.data())),
+      freeReplyObject);
+  if (!reply) throw std::runtime_error("the test's Redis does not answer");
+  is_error = reply->type == REDIS_REPLY_ERROR;
+  return text_of(*reply);
+}
+
+std::string RedisServer::command(const std::vector<std::string>& words) {
+  bool is_error = false;
+  auto text = run(words, is_error);
+  if (is_error) throw std::runtime_error(words.front() + ": " + text);
+  return text;
+}
+
+std::string RedisServer::error_of_command(const std::vector<std::string>& words) {
+  bool is_error = false;
+  auto text = run(words, is_error);
+  if (!is_error) throw std::runtime_error(words.front() + " should have failed");
+  return text;
+}
+
+}  // namespace syncguard::testing
