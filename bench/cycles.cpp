@@ -1,9 +1,9 @@
 // Acquire and release, over and over, on keys that nobody contends.
 
 #include "bench.hpp"
+#include "floor.hpp"
 
 #include <asio/co_spawn.hpp>
-#include <asio/detached.hpp>
 #include <asio/io_context.hpp>
 
 #include <atomic>
@@ -40,9 +40,14 @@ double run_coroutines(int in_flight, Seconds duration, asio::io_context& context
   const auto start = Clock::now();
   const auto end = start + std::chrono::duration_cast<Clock::duration>(duration);
   std::vector<long> cycles(static_cast<std::size_t>(in_flight));
+  // A backend's connection is read for as long as it is open, so that the context does not run out of work by itself.
+  int running = in_flight;
+  const auto ended = [&](const std::exception_ptr& error) {
+    if (error) std::rethrow_exception(error);
+    if (--running == 0) context.stop();
+  };
   for (int i = 0; i < in_flight; ++i) {
-    asio::co_spawn(context, cycle(Key("cycle " + std::to_string(i)), end, cycles[static_cast<std::size_t>(i)]),
-                   asio::detached);
+    asio::co_spawn(context, cycle(Key("cycle " + std::to_string(i)), end, cycles[static_cast<std::size_t>(i)]), ended);
   }
   context.restart();
   context.run();
@@ -51,68 +56,89 @@ double run_coroutines(int in_flight, Seconds duration, asio::io_context& context
   return rate(total, start);
 }
 
-double run_blocking_threads(Locks locks, int threads, Seconds duration) {
+// So many threads, each with a key of its own and what make_cycle made for it.
+template <typename MakeCycle>
+double run_threads(int threads, Seconds duration, MakeCycle make_cycle) {
+  std::vector<std::function<void()>> cycles;
+  for (int t = 0; t < threads; ++t) cycles.push_back(make_cycle(Key("cycle " + std::to_string(t))));
   const auto start = Clock::now();
   const auto end = start + std::chrono::duration_cast<Clock::duration>(duration);
-  std::atomic<long> cycles{0};
+  std::atomic<long> total{0};
   std::vector<std::thread> workers;
-  for (int t = 0; t < threads; ++t) {
-    workers.emplace_back([&, t] {
-      const Key key("cycle " + std::to_string(t));
+  for (const auto& cycle : cycles) {
+    workers.emplace_back([&] {
       long mine = 0;
-      for (; Clock::now() < end; ++mine) (void)locks.acquire(key);
-      cycles += mine;
+      for (; Clock::now() < end; ++mine) cycle();
+      total += mine;
     });
   }
   for (auto& worker : workers) worker.join();
-  return rate(cycles, start);
+  return rate(total, start);
+}
+
+double run_blocking_threads(const Locks& locks, int threads, Seconds duration) {
+  return run_threads(threads, duration, [&](const Key& key) -> std::function<void()> {
+    return [client = Locks(locks), key]() mutable { (void)client.acquire(key); };
+  });
 }
 
 }  // namespace
 
 void measure_cycles(const Settings& settings, Report& report) {
-  const std::string group = "acquire + release, uncontended (floor: the backend's own coroutines)";
+  constexpr int in_flight_rows[] = {1, 256};
+  constexpr int thread_rows[] = {1, 32};
+  constexpr int most_threads = 32;
   asio::io_context context;
   auto locks = open_on(context.get_executor(), settings.url);
   const auto backend = backend_of(settings);
+  const auto floor = floor_of(settings);
 
-  for (const int in_flight : {1, 256}) {
-    const auto result = compare(
-        settings,
-        [&](Seconds duration) {
-          return run_coroutines(in_flight, duration, context, [&](Key key, Clock::time_point end, long& cycles) {
-            return cycle_library(locks, std::move(key), end, cycles);
-          });
-        },
-        [&](Seconds duration) {
-          return run_coroutines(in_flight, duration, context, [&](Key key, Clock::time_point end, long& cycles) {
-            return cycle_backend(*backend, std::move(key), end, cycles);
-          });
-        });
+  const auto library_in_flight = [&](int in_flight) {
+    return [&, in_flight](Seconds duration) {
+      return run_coroutines(in_flight, duration, context, [&](Key key, Clock::time_point end, long& cycles) {
+        return cycle_library(locks, std::move(key), end, cycles);
+      });
+    };
+  };
+  const auto backend_in_flight = [&](int in_flight) {
+    return [&, in_flight](Seconds duration) {
+      return run_coroutines(in_flight, duration, context, [&](Key key, Clock::time_point end, long& cycles) {
+        return cycle_backend(*backend, std::move(key), end, cycles);
+      });
+    };
+  };
+  const auto add = [&](const std::string& group, const std::string& name, const Compared& result) {
     report.add({.group = group,
-                .name = std::to_string(in_flight) + " in flight, asynchronous",
+                .name = name,
                 .value = result.library,
                 .unit = "cycles/s",
                 .floor = result.floor,
                 .ratio = result.library / result.floor,
-                .details = {{"microseconds_above_the_backend", 1e6 / result.library - 1e6 / result.floor}}});
-  }
+                .details = {{"microseconds_above_the_floor", 1e6 / result.library - 1e6 / result.floor}}});
+  };
 
+  const std::string above_backend = "acquire + release, uncontended (floor: the backend's own coroutines)";
+  for (const int in_flight : in_flight_rows) {
+    add(above_backend, std::to_string(in_flight) + " in flight, asynchronous",
+        compare(settings, library_in_flight(in_flight), backend_in_flight(in_flight)));
+  }
+  const auto group = floor ? "acquire + release, uncontended (floor: " + floor->name + ")" : above_backend;
+  const auto floor_with = [&](int threads) -> std::function<double(Seconds)> {
+    if (!floor) return backend_in_flight(1);
+    return [&, threads](Seconds duration) { return run_threads(threads, duration, floor->make_caller); };
+  };
   auto blocking = open(settings.url);
-  for (const int threads : {1, 32}) {
-    const auto result = compare(
-        settings, [&](Seconds duration) { return run_blocking_threads(blocking, threads, duration); },
-        [&](Seconds duration) {
-          return run_coroutines(1, duration, context, [&](Key key, Clock::time_point end, long& cycles) {
-            return cycle_backend(*backend, std::move(key), end, cycles);
-          });
-        });
-    report.add({.group = group,
-                .name = std::to_string(threads) + (threads == 1 ? " blocking caller" : " blocking threads, one client"),
-                .value = result.library,
-                .unit = "cycles/s",
-                .floor = result.floor,
-                .ratio = result.library / result.floor});
+  for (const int threads : thread_rows) {
+    add(group, std::to_string(threads) + (threads == 1 ? " blocking caller" : " blocking threads, one client"),
+        compare(
+            settings, [&](Seconds duration) { return run_blocking_threads(blocking, threads, duration); },
+            floor_with(threads)));
+  }
+  if (floor) {
+    const int in_flight = in_flight_rows[1];
+    add(group,
+        std::to_string(in_flight) + " in flight, one client, floor of " + std::to_string(most_threads) + " threads",
+        compare(settings, library_in_flight(in_flight), floor_with(most_threads)));
   }
   locks.async_close([](const std::exception_ptr&, bool) {});
   context.restart();

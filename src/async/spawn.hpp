@@ -7,9 +7,13 @@
 #include <asio/bind_executor.hpp>
 #include <asio/co_spawn.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace syncguard::async {
@@ -23,31 +27,62 @@ inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> c
                  }));
 }
 
+// A thread that goes to sleep takes longer to wake up than a store nearby takes to answer. So the only blocked thread
+// of the process first gives its core to whoever wants it, over and over, for as long as such an answer takes; with
+// more of them, the cores have something else to do. See docs/adr/0012-waiting-awake.md.
+class WaitingAwake {
+ public:
+  WaitingAwake() noexcept { ++blocked_threads(); }
+  WaitingAwake(const WaitingAwake&) = delete;
+  WaitingAwake& operator=(const WaitingAwake&) = delete;
+  ~WaitingAwake() { --blocked_threads(); }
+
+  // Returns when done is set, or when it is time to go to sleep.
+  static void wait(const std::atomic<bool>& done) noexcept {
+    constexpr std::chrono::microseconds longest{100};
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (!done && blocked_threads() == 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  }
+
+ private:
+  static std::atomic<int>& blocked_threads() noexcept {
+    static std::atomic<int> count{0};
+    return count;
+  }
+};
+
 // Starts a coroutine on this thread, waits for its end wherever that comes, and returns or throws what it did. Must not
 // be called on a thread that the coroutine needs.
 template <typename Result>
 Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Result> coroutine) {
+  // Shared, because whoever ends the coroutine is still about to notify when the waiter has already seen the result.
   struct Outcome {
     std::mutex mutex;
     std::condition_variable arrived;
-    bool done = false;
+    std::atomic<bool> done{false};
     std::exception_ptr error;
     Result result{};
-  } outcome;
+  };
+  const auto outcome = std::make_shared<Outcome>();
   const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
-                 asio::bind_executor(immediate, [&outcome](std::exception_ptr error, Result result) {
-                   // Notified under the lock: the waiter must not return, and take outcome along, before that is over.
-                   const std::lock_guard lock(outcome.mutex);
-                   outcome.error = std::move(error);
-                   outcome.result = std::move(result);
-                   outcome.done = true;
-                   outcome.arrived.notify_one();
+                 asio::bind_executor(immediate, [outcome](std::exception_ptr error, Result result) {
+                   {
+                     const std::lock_guard lock(outcome->mutex);
+                     outcome->error = std::move(error);
+                     outcome->result = std::move(result);
+                     outcome->done = true;
+                   }
+                   outcome->arrived.notify_one();
                  }));
-  std::unique_lock lock(outcome.mutex);
-  outcome.arrived.wait(lock, [&outcome] { return outcome.done; });
-  if (outcome.error) std::rethrow_exception(outcome.error);
-  return std::move(outcome.result);
+  {
+    const WaitingAwake awake;
+    WaitingAwake::wait(outcome->done);
+    std::unique_lock lock(outcome->mutex);
+    outcome->arrived.wait(lock, [&] { return outcome->done.load(); });
+  }
+  if (outcome->error) std::rethrow_exception(outcome->error);
+  return std::move(outcome->result);
 }
 
 }  // namespace syncguard::async

@@ -58,15 +58,13 @@ std::unique_ptr<BackendFixture> make_fixture(std::string (*url_of)(const RedisSe
   return std::make_unique<RedisFixture>(RedisServer::Options{.tls = tls}, url_of);
 }
 
-SYNCGUARD_CONTRACT_SUITE(RedisTcp, [] {
-  return make_fixture<false>([](const RedisServer& server) { return server.url(); });
-});
+SYNCGUARD_CONTRACT_SUITE(RedisTcp,
+                         [] { return make_fixture<false>([](const RedisServer& server) { return server.url(); }); });
 SYNCGUARD_CONTRACT_SUITE(RedisUnix, [] {
   return make_fixture<false>([](const RedisServer& server) { return server.unix_url(); });
 });
-SYNCGUARD_CONTRACT_SUITE(RedisTls, [] {
-  return make_fixture<true>([](const RedisServer& server) { return server.url(); });
-});
+SYNCGUARD_CONTRACT_SUITE(RedisTls,
+                         [] { return make_fixture<true>([](const RedisServer& server) { return server.url(); }); });
 
 }  // namespace
 }  // namespace syncguard::testing

@@ -81,12 +81,13 @@ void RedisServer::start() {
     if (options_.durable) file_stream << "appendonly yes\nappendfsync always\n";
     if (options_.cluster) file_stream << "cluster-enabled yes\n";
     for (const auto& line : options_.configuration) file_stream << line << '\n';
-    file_stream << "user default on nopass ~* &* +@all\n"
-                << "user " << user << " on >" << password
-                << " ~syncguard:* ~syncguard-queue:* ~syncguard-turn:* ~{syncguard}* &syncguard-wake:* &{syncguard}-wake:*"
-                   " &__keyspace@* +select +info +client|setname"
-                   " +eval +evalsha +time +get +mget +set +incr +del +pexpire +pttl"
-                   " +zadd +zrem +zpopmin +publish +subscribe +unsubscribe\n";
+    file_stream
+        << "user default on nopass ~* &* +@all\n"
+        << "user " << user << " on >" << password
+        << " ~syncguard:* ~syncguard-queue:* ~syncguard-turn:* ~{syncguard}* &syncguard-wake:* &{syncguard}-wake:*"
+           " &__keyspace@* +select +info +client|setname"
+           " +eval +evalsha +time +get +mget +set +incr +del +pexpire +pttl"
+           " +zadd +zrem +zpopmin +publish +subscribe +unsubscribe\n";
   }
   process_ = std::make_unique<ChildProcess>(std::vector<std::string>{"redis-server", file("redis.conf").string()},
                                             file("output"));

@@ -52,7 +52,7 @@ asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& opt
   std::string requests;
   std::vector<Check> checks;
   const auto ask = [&](std::initializer_list<std::string_view> command, Check check) {
-    requests += format_command({command.begin(), command.end()});
+    requests += format_command(command);
     checks.push_back(std::move(check));
   };
   const auto must_work = [](const Reply& reply) {

@@ -123,7 +123,7 @@ void Link::run_on_strand(asio::awaitable<void> coroutine) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Requests
 
-asio::awaitable<Reply> Link::call(std::string request_bytes, CallLimits limits) {
+asio::awaitable<Reply> Link::call(std::string request_bytes, const CallLimits& limits) {
   const auto self = shared_from_this();
   use(co_await asio::this_coro::executor);
   const auto request = std::make_shared<Request>(std::move(request_bytes), limits.deadline);

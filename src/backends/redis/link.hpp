@@ -48,13 +48,15 @@ class Link : public std::enable_shared_from_this<Link> {
   Link& operator=(const Link&) = delete;
   ~Link();
 
-  // Sends a request and waits for its reply, which may be an error of the server's. Throws LockError where there is none.
-  asio::awaitable<Reply> call(std::string request, CallLimits limits);
+  // Sends a request and waits for its reply, which may be an error of the server's. Throws LockError where there is
+  // none.
+  asio::awaitable<Reply> call(std::string request, const CallLimits& limits);
 
   // Sends a request whose reply nobody wants, if there is a connection.
   void tell(std::string request);
 
-  // What comes next goes to another server, or to the same one on a new connection. What is under way is still answered.
+  // What comes next goes to another server, or to the same one on a new connection. What is under way is still
+  // answered.
   void move_to(Address address);
   void reconnect();
 

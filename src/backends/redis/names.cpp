@@ -39,20 +39,20 @@ std::string Names::lock(const Key& key) const {
     refuse("this key would take the place of a lock's index: choose one that is not id: and a lock id");
   }
   if (text.starts_with(fence) && text.substr(fence.size()).starts_with(root_)) {
-    refuse("this key would take the place of a fence counter: choose one that does not begin with fence: and the prefix");
+    refuse(
+        "this key would take the place of a fence counter: choose one that does not begin with fence: and the prefix");
   }
   // Only without a prefix can the names for waiting be those of locks.
   if (prefix_.empty() && (text.starts_with("-queue:") || text.starts_with("-turn:"))) {
-    refuse("this key would take the place of a queue: use a prefix, or a key that does not begin with -queue: or -turn:");
+    refuse(
+        "this key would take the place of a queue: use a prefix, or a key that does not begin with -queue: or -turn:");
   }
   return core::lock_storage_key(prefix_, key, limit);
 }
 
 std::string Names::fence(std::string_view lock) const { return core::fence_storage_key(prefix_, lock, limit); }
 
-std::string Names::index(const LockId& id) const {
-  return core::make_storage_key(prefix_, "id:" + id.str(), limit);
-}
+std::string Names::index(const LockId& id) const { return core::make_storage_key(prefix_, "id:" + id.str(), limit); }
 
 std::string Names::index_root() const { return root_ + "id:"; }
 

@@ -86,18 +86,41 @@ std::string json_string(std::string_view text) {
   return json += '"';
 }
 
-struct Arguments {
-  std::vector<std::string> keys{};
-  std::vector<std::string> values{};
-};
+// What a script is called with, as it is sent.
+class Arguments {
+ public:
+  using Words = std::initializer_list<std::string_view>;
 
-std::string format(std::string_view command, std::string_view script, const Arguments& arguments) {
-  const auto key_count = std::to_string(arguments.keys.size());
-  std::vector<std::string_view> words = {command, script, key_count};
-  words.insert(words.end(), arguments.keys.begin(), arguments.keys.end());
-  words.insert(words.end(), arguments.values.begin(), arguments.values.end());
-  return redis::format_command(words);
-}
+  Arguments(Words keys, Words values) : Arguments(keys.size()) {
+    add(keys);
+    add(values);
+  }
+  explicit Arguments(std::size_t keys) {
+    constexpr std::size_t usual = 512;
+    encoded_.reserve(usual);
+    redis::append_word(encoded_, std::to_string(keys));
+  }
+
+  void add(Words words) {
+    count_ += words.size();
+    for (const auto word : words) redis::append_word(encoded_, word);
+  }
+
+  // By its hash if the server knows it, else by its text.
+  [[nodiscard]] std::string to(const Script& script, bool known) const {
+    constexpr std::size_t more = 128;
+    std::string request;
+    request.reserve(encoded_.size() + (known ? script.hash.size() : script.text.size()) + more);
+    redis::append_length(request, count_ + 3);
+    redis::append_word(request, known ? "EVALSHA" : "EVAL");
+    redis::append_word(request, known ? script.hash : script.text);
+    return request += encoded_;
+  }
+
+ private:
+  std::size_t count_ = 0;
+  std::string encoded_;
+};
 
 // What tickets share with their backend, and may outlive it by.
 class Server {
@@ -122,12 +145,12 @@ class Server {
   [[nodiscard]] Link& link_of(const Key& key) const { return *links_[std::hash<Key>{}(key) % links_.size()]; }
 
   // Runs a script; the reply is no error.
-  asio::awaitable<Reply> run(Link& link, const Script& script, Arguments arguments, const CallLimits& limits) const {
+  asio::awaitable<Reply> run(Link& link, const Script& script, const Arguments& arguments,
+                             const CallLimits& limits) const {
     constexpr int most_moves = 3;
     bool known = true;
     for (int moves = 0;;) {
-      auto request = known ? format("EVALSHA", script.hash, arguments) : format("EVAL", script.text, arguments);
-      Reply reply = co_await link.call(std::move(request), limits);
+      Reply reply = co_await link.call(arguments.to(script, known), limits);
       if (!reply.is_error()) co_return reply;
       // None of these was carried out, so that it can be sent again.
       const auto code = redis::code_of(reply.text);
@@ -173,16 +196,15 @@ class RedisTicket : public WaitTicket {
     const auto& names = server_->names();
     // Subscribed first: who is in the queue without being subscribed is taken for dead.
     co_await server_->subscriber().subscribe(waiter_, names.lock(key_), wake_, limits);
-    Arguments arguments{.keys = {names.queue(key_)}, .values = {waiter_.str()}};
-    co_await server_->run(server_->link_of(waiter_), redis::scripts().join, std::move(arguments), limits);
+    const Arguments arguments({names.queue(key_)}, {waiter_.view()});
+    co_await server_->run(server_->link_of(waiter_), redis::scripts().join, arguments, limits);
   }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
     const auto& names = server_->names();
     server_->subscriber().unsubscribe(waiter_);
-    Arguments arguments{.keys = {names.queue(key_), names.turn(key_)},
-                        .values = {waiter_.str(), names.prefix(), key_.str()}};
-    co_await server_->run(server_->link_of(waiter_), redis::scripts().leave, std::move(arguments), limits);
+    const Arguments arguments({names.queue(key_), names.turn(key_)}, {waiter_.view(), names.prefix(), key_.str()});
+    co_await server_->run(server_->link_of(waiter_), redis::scripts().leave, arguments, limits);
   }
 
  private:
@@ -205,13 +227,13 @@ class RedisBackend : public Backend {
     const auto& names = server_->names();
     const auto lock = names.lock(request.key);
     const bool waits = server_->subscriber().has(request.lock_id);
-    Arguments arguments{
-        .keys = {lock, names.index(request.lock_id), names.fence(lock), names.turn(request.key),
-                 names.queue(request.key)},
-        .values = {request.lock_id.str(), milliseconds_of(request.ttl), milliseconds_of(request.ttl + core::tolerance),
-                   json_string(request.key.str()), std::to_string(Fence::refuse_above), waits ? "1" : "0"}};
+    Arguments arguments(waits ? 5 : 4);
+    arguments.add({lock, names.fence(lock), names.turn(request.key), names.index(request.lock_id)});
+    if (waits) arguments.add({names.queue(request.key)});
+    arguments.add({request.lock_id.view(), milliseconds_of(request.ttl), milliseconds_of(request.ttl + core::tolerance),
+                   json_string(request.key.str())});
     const Reply reply =
-        co_await server_->run(server_->link_of(request.lock_id), redis::scripts().acquire, std::move(arguments), limits);
+        co_await server_->run(server_->link_of(request.lock_id), redis::scripts().acquire, arguments, limits);
     switch (verdict_of(reply)) {
       case Verdict::yes:
         co_return Granted{fence_at(reply, 1), time_at(reply, 2), duration_at(reply, 3)};
@@ -226,20 +248,18 @@ class RedisBackend : public Backend {
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
     const auto& names = server_->names();
-    Arguments arguments{.keys = {names.index(id)},
-                        .values = {id.str(), names.prefix(), names.have_queues() ? "1" : "0"}};
-    const Reply reply =
-        co_await server_->run(server_->link_of(id), redis::scripts().release, std::move(arguments), limits);
+    Arguments arguments({names.index(id)}, {id.view()});
+    if (names.have_queues()) arguments.add({names.prefix()});
+    const Reply reply = co_await server_->run(server_->link_of(id), redis::scripts().release, arguments, limits);
     const auto verdict = verdict_of(reply);
     if (verdict == Verdict::yes) co_return Released{};
     co_return missing(verdict);
   }
 
   asio::awaitable<ExtendReply> extend(const LockId& id, milliseconds ttl, const CallLimits& limits) override {
-    Arguments arguments{.keys = {server_->names().index(id)},
-                        .values = {id.str(), milliseconds_of(ttl), milliseconds_of(ttl + core::tolerance)}};
-    const Reply reply =
-        co_await server_->run(server_->link_of(id), redis::scripts().extend, std::move(arguments), limits);
+    const Arguments arguments({server_->names().index(id)},
+                              {id.view(), milliseconds_of(ttl), milliseconds_of(ttl + core::tolerance)});
+    const Reply reply = co_await server_->run(server_->link_of(id), redis::scripts().extend, arguments, limits);
     const auto verdict = verdict_of(reply);
     if (verdict == Verdict::yes) co_return Extended{time_at(reply, 1), duration_at(reply, 2)};
     co_return missing(verdict);
@@ -247,28 +267,25 @@ class RedisBackend : public Backend {
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     const auto lock = server_->names().lock(key);
-    Arguments arguments{.keys = {lock}};
-    const Reply reply =
-        co_await server_->run(server_->link_of(key), redis::scripts().is_locked, std::move(arguments), limits);
+    const Arguments arguments({lock}, {});
+    const Reply reply = co_await server_->run(server_->link_of(key), redis::scripts().is_locked, arguments, limits);
     const bool locked = verdict_of(reply) == Verdict::yes;
     if (!locked && server_->options().cleanup_in_is_locked && cleanup_pace_.may_clean_up()) {
       // Nobody waits for it: the caller has its answer.
-      const Arguments of_removal{.keys = {lock}, .values = {server_->names().index_root()}};
-      server_->link_of(key).tell(format("EVAL", redis::scripts().remove_dead.text, of_removal));
+      const Arguments of_removal({lock}, {server_->names().index_root()});
+      server_->link_of(key).tell(of_removal.to(redis::scripts().remove_dead, false));
     }
     co_return locked;
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    Arguments arguments{.keys = {server_->names().lock(key)}};
-    co_return record_of(
-        co_await server_->run(server_->link_of(key), redis::scripts().lookup_key, std::move(arguments), limits));
+    const Arguments arguments({server_->names().lock(key)}, {});
+    co_return record_of(co_await server_->run(server_->link_of(key), redis::scripts().lookup_key, arguments, limits));
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    Arguments arguments{.keys = {server_->names().index(id)}, .values = {id.str()}};
-    co_return record_of(
-        co_await server_->run(server_->link_of(id), redis::scripts().lookup_id, std::move(arguments), limits));
+    const Arguments arguments({server_->names().index(id)}, {id.view()});
+    co_return record_of(co_await server_->run(server_->link_of(id), redis::scripts().lookup_id, arguments, limits));
   }
 
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
@@ -300,7 +317,8 @@ class RedisBackend : public Backend {
 
 void validate(const RedisOptions& options) {
   const auto refuse = [](const char* message) { throw LockError(ErrorCode::invalid_argument, message); };
-  if (options.unix_socket.empty() && (options.host.empty() || options.port == 0)) refuse("Redis needs a host and a port");
+  if (options.unix_socket.empty() && (options.host.empty() || options.port == 0))
+    refuse("Redis needs a host and a port");
   if (options.database < 0) refuse("a Redis database has a number from 0 on");
   if (options.connect_timeout <= milliseconds(0)) refuse("connect_timeout must be positive");
   if (options.operation_timeout <= milliseconds(0)) refuse("operation_timeout must be positive");

@@ -45,7 +45,8 @@ void read_host(std::string_view text, RedisOptions& options) {
   }
   if (port.empty()) return;
   if (!port.starts_with(':')) refuse("in a Redis URL, the port comes after a colon");
-  options.port = static_cast<std::uint16_t>(number(port.substr(1), 1, std::numeric_limits<std::uint16_t>::max(), "the port"));
+  options.port =
+      static_cast<std::uint16_t>(number(port.substr(1), 1, std::numeric_limits<std::uint16_t>::max(), "the port"));
 }
 
 void read_network(std::string_view rest, RedisOptions& options) {

@@ -1,6 +1,5 @@
 #include "backends/redis/reply.hpp"
 
-#include <hiredis/hiredis.h>
 #include <hiredis/read.h>
 
 #include <new>
@@ -84,21 +83,25 @@ std::optional<Reply> ReplyReader::next() {
   return std::move(*reply);
 }
 
-std::string format_command(std::span<const std::string_view> arguments) {
-  std::vector<const char*> texts;
-  std::vector<std::size_t> lengths;
-  texts.reserve(arguments.size());
-  lengths.reserve(arguments.size());
-  for (const auto argument : arguments) {
-    texts.push_back(argument.data());
-    lengths.push_back(argument.size());
-  }
-  char* formatted = nullptr;
-  const auto length =
-      redisFormatCommandArgv(&formatted, static_cast<int>(arguments.size()), texts.data(), lengths.data());
-  if (length < 0) throw std::bad_alloc();
-  const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
-  return {formatted, static_cast<std::size_t>(length)};
+void append_length(std::string& request, std::size_t words) {
+  request += '*';
+  request += std::to_string(words);
+  request += "\r\n";
+}
+
+void append_word(std::string& request, std::string_view word) {
+  request += '$';
+  request += std::to_string(word.size());
+  request += "\r\n";
+  request += word;
+  request += "\r\n";
+}
+
+std::string format_command(std::initializer_list<std::string_view> words) {
+  std::string request;
+  append_length(request, words.size());
+  for (const auto word : words) append_word(request, word);
+  return request;
 }
 
 }  // namespace syncguard::redis

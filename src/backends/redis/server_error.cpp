@@ -80,8 +80,9 @@ LockError server_error(std::string_view error) {
   if (contains(error, "ACL failure in script") || contains(error, "can't run this command")) {
     return with_cause(ErrorCode::auth_failed, find_meaning("NOPERM")->explanation, Effect::none);
   }
-  if (contains(error, "syntax error") || contains(error, "unknown command") || contains(error, "Unknown Redis command") ||
-      contains(error, "invalid expire") || contains(error, "DB index") || contains(error, "invalid DB")) {
+  if (contains(error, "syntax error") || contains(error, "unknown command") ||
+      contains(error, "Unknown Redis command") || contains(error, "invalid expire") || contains(error, "DB index") ||
+      contains(error, "invalid DB")) {
     return with_cause(ErrorCode::invalid_argument, "Redis does not accept what it was asked for", Effect::none);
   }
   return with_cause(ErrorCode::internal, "Redis failed unexpectedly; its own words are in the error's cause",

@@ -193,10 +193,10 @@ asio::awaitable<void> Stream::Parts::start_tls(const std::string& host) {
   asio::error_code no_address;
   const auto address = asio::ip::make_address(name, no_address);
   // The first is what the macro SSL_set_tlsext_host_name does, without its cast in the manner of C.
-  const bool named =
-      no_address ? SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1 &&
-                       SSL_set1_host(ssl, name.c_str()) == 1
-                 : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), address.to_string().c_str()) == 1;
+  const bool named = no_address
+                         ? SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1 &&
+                               SSL_set1_host(ssl, name.c_str()) == 1
+                         : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), address.to_string().c_str()) == 1;
   if (!named) throw LockError(ErrorCode::invalid_argument, "the server's name cannot be used with TLS");
   asio::error_code error;
   co_await secure->async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, error));

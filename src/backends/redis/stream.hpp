@@ -40,8 +40,8 @@ class Tls {
   std::unique_ptr<Context> context_;
 };
 
-// One socket. Everything but send_now and close is for coroutines of one strand; one read and one write may be under way
-// at a time.
+// One socket. Everything but send_now and close is for coroutines of one strand; one read and one write may be under
+// way at a time.
 class Stream {
  public:
   // tls may be null; it must outlive the stream.

@@ -5,7 +5,6 @@
 #include <asio/this_coro.hpp>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -13,7 +12,7 @@ namespace syncguard::redis {
 namespace {
 
 std::string subscription(std::string_view command, std::string_view channel) {
-  return format_command(std::array{command, channel});
+  return format_command({command, channel});
 }
 
 }  // namespace
@@ -105,7 +104,8 @@ void Subscriber::key_changed(const std::string& channel, std::string_view event)
   }
   constexpr int least_ms = 10;
   constexpr int spread_ms = 20;
-  timer.expires_after(std::chrono::milliseconds(std::uniform_int_distribution(least_ms, least_ms + spread_ms)(random_)));
+  timer.expires_after(
+      std::chrono::milliseconds(std::uniform_int_distribution(least_ms, least_ms + spread_ms)(random_)));
   timer.async_wait([weak = weak_from_this(), channel](const asio::error_code& cancelled) {
     if (cancelled) return;
     if (const auto self = weak.lock()) self->wake_all_of(channel);

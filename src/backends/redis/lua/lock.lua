@@ -5,13 +5,18 @@ local function now_in_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Nil where there is none, false where something else than a lock is stored.
-local function read_lock(name)
-  local stored = redis.call('GET', name)
-  if not stored then return nil end
+-- False where something else than a lock is stored.
+local function decode_lock(stored)
   local is_json, lock = pcall(cjson.decode, stored)
   return is_json and type(lock) == 'table' and type(lock.lockId) == 'string'
     and type(lock.expiresAtMs) == 'number' and lock
+end
+
+-- Nil where there is none.
+local function read_lock(name)
+  local stored = redis.call('GET', name)
+  if not stored then return nil end
+  return decode_lock(stored)
 end
 
 -- core/liveness.hpp

@@ -1,0 +1,72 @@
+// Blocking hiredis that runs the library's own scripts.
+
+#include "backends/redis/names.hpp"
+#include "backends/redis/redis_url.hpp"
+#include "backends/redis/scripts.hpp"
+#include "floor.hpp"
+
+#include <hiredis/hiredis.h>
+
+#include <memory>
+#include <stdexcept>
+
+namespace syncguard::bench {
+namespace {
+
+class Connection {
+ public:
+  explicit Connection(const RedisOptions& options)
+      : context_(options.unix_socket.empty() ? redisConnect(options.host.c_str(), options.port)
+                                             : redisConnectUnix(options.unix_socket.c_str()),
+                 redisFree) {
+    if (options.tls) throw std::runtime_error("hiredis has no TLS: measure without");
+    if (!context_ || context_->err != 0) throw std::runtime_error("hiredis cannot connect");
+    if (!options.username.empty()) {
+      run({"AUTH", options.username, options.password});
+    } else if (!options.password.empty()) {
+      run({"AUTH", options.password});
+    }
+    if (options.database != 0) run({"SELECT", std::to_string(options.database)});
+  }
+
+  void run(const std::vector<std::string>& words) {
+    std::vector<const char*> texts;
+    std::vector<std::size_t> sizes;
+    for (const auto& word : words) {
+      texts.push_back(word.data());
+      sizes.push_back(word.size());
+    }
+    const std::unique_ptr<void, void (*)(void*)> reply(
+        redisCommandArgv(context_.get(), static_cast<int>(words.size()), texts.data(), sizes.data()), freeReplyObject);
+    if (!reply || static_cast<redisReply*>(reply.get())->type == REDIS_REPLY_ERROR) {
+      throw std::runtime_error("hiredis was refused");
+    }
+  }
+
+ private:
+  const std::unique_ptr<redisContext, void (*)(redisContext*)> context_;
+};
+
+}  // namespace
+
+Floor redis_floor(const std::string& text) {
+  BackendUrl url(text);
+  const auto options = redis::options_of(url);
+  const redis::Names names(options.prefix);
+  const auto make_caller = [options, names](const Key& key) -> std::function<void()> {
+    const auto connection = std::make_shared<Connection>(options);
+    const auto& scripts = redis::scripts();
+    connection->run({"SCRIPT", "LOAD", scripts.acquire.text});
+    connection->run({"SCRIPT", "LOAD", scripts.release.text});
+    const auto lock = names.lock(key);
+    return [=, &scripts] {
+      const LockId id = LockId::generate();
+      connection->run({"EVALSHA", scripts.acquire.hash, "4", lock, names.fence(lock), names.turn(key), names.index(id),
+                       id.str(), "30000", "31000", '"' + key.str() + '"'});
+      connection->run({"EVALSHA", scripts.release.hash, "1", names.index(id), id.str(), names.prefix()});
+    };
+  };
+  return {.name = "hiredis, blocking, the same scripts", .make_caller = make_caller};
+}
+
+}  // namespace syncguard::bench
