@@ -1,6 +1,7 @@
 // What only the embedded backend does: its file, its neighbours on the disk, and processes that die.
 
 #include "expect_error.hpp"
+#include "storm.hpp"
 #include "temporary_folder.hpp"
 
 #include <syncguard/sqlite.hpp>
@@ -296,52 +297,19 @@ TEST_F(Sqlite, FindsItsDefaultPlaceInTheEnvironment) {
   EXPECT_EQ(default_sqlite_path(), "/home/me/.local/state/syncguard/locks.db");
 }
 
-// What the processes of the storm share: evidence that survives their death.
-struct Evidence {
-  static constexpr int most_workers = 64;
-  std::atomic<std::uint64_t> newest_fence{0};
-  std::atomic<int> inside{-1};
-  std::array<std::atomic<bool>, most_workers> killed{};
-  std::atomic<int> overlaps{0};
-  std::atomic<int> fences_out_of_order{0};
-  std::atomic<int> turns{0};
-  std::atomic<int> failures{0};
-};
-
-[[noreturn]] void fight(const std::filesystem::path& path, int worker, Evidence& evidence) {
-  try {
-    Locks locks(make_sqlite_backend({.path = path}));
-    for (;;) {
-      const auto lease = locks.acquire(
-          "storm", {.ttl = 300ms, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
-      const int before = evidence.inside.exchange(worker);
-      if (before >= 0 && !evidence.killed[static_cast<std::size_t>(before)]) ++evidence.overlaps;
-      if (evidence.newest_fence.exchange(lease.fence().value()) >= lease.fence().value())
-        ++evidence.fences_out_of_order;
-      std::this_thread::sleep_for(1ms);
-      ++evidence.turns;
-      evidence.inside = -1;
-    }
-  } catch (const std::exception& error) {
-    ++evidence.failures;
-    std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
-    _exit(1);
-  }
-}
-
 TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
-  const char* long_storm = std::getenv("SYNCGUARD_STORM_SECONDS");
-  const auto duration = std::chrono::seconds(long_storm != nullptr ? std::atoi(long_storm) : 4);
+  const auto duration = storm_length(4s);
   constexpr int workers = 20;
   { (void)client().is_locked("storm"); }
-  void* shared = mmap(nullptr, sizeof(Evidence), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(shared, MAP_FAILED);
-  auto& evidence = *new (shared) Evidence;
+  const SharedEvidence shared;
+  auto& evidence = *shared;
   std::vector<pid_t> children(workers);
   const auto start_worker = [&](int worker) {
     evidence.killed[static_cast<std::size_t>(worker)] = false;
     children[static_cast<std::size_t>(worker)] = fork();
-    if (children[static_cast<std::size_t>(worker)] == 0) fight(path, worker, evidence);
+    if (children[static_cast<std::size_t>(worker)] == 0) {
+      fight([this] { return client(); }, worker, evidence, 300ms);
+    }
   };
   for (int worker = 0; worker < workers; ++worker) start_worker(worker);
 
@@ -376,7 +344,6 @@ TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
   RecordProperty("turns", evidence.turns);
   std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
               static_cast<unsigned long long>(evidence.newest_fence.load()));
-  munmap(shared, sizeof(Evidence));
   EXPECT_TRUE(client().acquire("storm", {.wait = {.timeout = 10s}}));
 }
 

@@ -1,6 +1,7 @@
 // A client of a memory store, with a network in between that does what the test wants.
 #pragma once
 
+#include "eventually.hpp"
 #include "expect_error.hpp"
 #include "signal.hpp"
 
@@ -29,16 +30,5 @@ struct FaultyClient {
   FaultControl faults;
   Locks locks;
 };
-
-// Waits until condition() holds; false if it does not within ten seconds. For what happens in the background.
-template <typename Condition>
-bool eventually(Condition condition) {
-  const auto deadline = steady_clock::now() + 10s;
-  while (!condition()) {
-    if (steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
 
 }  // namespace syncguard::testing

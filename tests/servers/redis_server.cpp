@@ -68,7 +68,7 @@ void RedisServer::make_certificates() const {
   }
 }
 
-void RedisServer::start() {
+void RedisServer::start_without_waiting() {
   {
     std::ofstream file_stream(file("redis.conf"));
     file_stream << "bind 127.0.0.1\nunixsocket " << unix_socket().string() << "\ndir " << folder_.path().string()
@@ -91,6 +91,10 @@ void RedisServer::start() {
   }
   process_ = std::make_unique<ChildProcess>(std::vector<std::string>{"redis-server", file("redis.conf").string()},
                                             file("output"));
+}
+
+void RedisServer::start() {
+  start_without_waiting();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!is_ready()) {
     if (!process_->is_running() || std::chrono::steady_clock::now() > end) {

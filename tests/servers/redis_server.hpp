@@ -51,6 +51,7 @@ class RedisServer {
   // As kill -9, and a new start on the same data and port.
   void kill();
   void start();
+  void start_without_waiting();
   // It is there, and says nothing.
   void pause() const { process_->send(19); }   // SIGSTOP
   void resume() const { process_->send(18); }  // SIGCONT

@@ -329,44 +329,43 @@ asio::awaitable<void> Link::read_replies(const ConnectionPtr& connection) {
   lost(connection, *error);
 }
 
+// Callers that go on send their next requests at once: these are collected and written together.
 void Link::take_in(const ConnectionPtr& connection, std::string_view bytes) {
   connection->reader.feed(bytes);
-  // Callers that go on now send their next requests at once: these are collected and written together.
   bool collects = false;
   {
     const std::lock_guard lock(mutex_);
     connection->last_heard = Clock::now();
     collects = !std::exchange(connection->writing, true);
   }
-  while (auto reply = connection->reader.next()) {
-    if (events_.message && reply->kind == Reply::Kind::array && !reply->elements.empty() &&
-        reply->elements.front().text == "message") {
-      events_.message(*reply);
-      continue;
-    }
-    std::unique_ptr<Suspended> caller;
-    {
-      const std::lock_guard lock(mutex_);
-      if (connection->sent.empty()) {
-        if (closed_) return;
-        // A server that hangs up says why before it does.
-        throw ProtocolError("a reply to nothing");
-      }
-      const auto request = std::move(connection->sent.front());
-      connection->sent.pop_front();
-      if (request->finished) continue;
-      request->finished = true;
-      request->reply = std::move(*reply);
-      caller = std::move(request->caller);
-    }
-    if (caller) caller->resume();
-  }
+  while (auto reply = connection->reader.next()) deliver(*connection, *reply);
   Lock lock(mutex_);
   if (collects) {
     connection->writing = false;
     flush(lock, connection);
   }
   if (connection_ != connection && connection->sent.empty()) connection->stream->close();
+}
+
+void Link::deliver(Connection& connection, Reply& reply) {
+  if (events_.message && reply.kind == Reply::Kind::array && !reply.elements.empty() &&
+      reply.elements.front().text == "message") {
+    return events_.message(reply);
+  }
+  std::unique_ptr<Suspended> caller;
+  {
+    const std::lock_guard lock(mutex_);
+    // When it is closed, all requests are given up.
+    if (closed_) return;
+    if (connection.sent.empty()) throw ProtocolError("a reply to nothing");
+    const auto request = std::move(connection.sent.front());
+    connection.sent.pop_front();
+    if (request->finished) return;
+    request->finished = true;
+    request->reply = std::move(reply);
+    caller = std::move(request->caller);
+  }
+  if (caller) caller->resume();
 }
 
 void Link::lost(const ConnectionPtr& connection, const LockError& error) {

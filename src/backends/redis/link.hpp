@@ -85,6 +85,7 @@ class Link : public std::enable_shared_from_this<Link> {
   asio::awaitable<ConnectionPtr> connect();
   asio::awaitable<void> read_replies(const ConnectionPtr& connection);
   void take_in(const ConnectionPtr& connection, std::string_view bytes);
+  void deliver(Connection& connection, Reply& reply);
   void lost(const ConnectionPtr& connection, const LockError& error);
   void retire(Lock& lock);
 

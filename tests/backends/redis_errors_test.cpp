@@ -1,0 +1,361 @@
+// Everything that a Redis, or what pretends to be one, can refuse: each row of the contract's table on a real server.
+
+#include "eventually.hpp"
+#include "expect_error.hpp"
+#include "servers/fake_redis.hpp"
+#include "servers/redis_server.hpp"
+
+#include "backends/redis/server_error.hpp"
+
+#include <syncguard/redis.hpp>
+#include <syncguard/syncguard.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+LockError refusal(const std::string& url) {
+  auto locks = open(url);
+  const auto error = error_of([&] { (void)locks.try_acquire("secret key"); });
+  if (!error) throw std::runtime_error("it was not refused");
+  EXPECT_THAT(error->what(), Not(HasSubstr("secret")));
+  EXPECT_THAT(error->what(), Not(HasSubstr("p@ss")));
+  return *error;
+}
+
+ErrorCode code_of_refusal(const std::string& url) { return refusal(url).code(); }
+
+std::string at(int port) { return "127.0.0.1:" + std::to_string(port); }
+
+TEST(RedisErrors, NobodyListens) {
+  EXPECT_EQ(code_of_refusal("redis://" + at(free_port())), ErrorCode::service_unavailable);
+  EXPECT_EQ(code_of_refusal("redis+unix:/nowhere/redis.sock"), ErrorCode::service_unavailable);
+}
+
+TEST(RedisErrors, ANameThatNobodyKnows) {
+  EXPECT_EQ(code_of_refusal("redis://no.such.host.invalid?operation_timeout=20s"), ErrorCode::service_unavailable);
+}
+
+TEST(RedisErrors, WrongUserOrPassword) {
+  const RedisServer server;
+  EXPECT_EQ(code_of_refusal("redis://locker:wrong-secret@" + at(server.port())), ErrorCode::auth_failed);
+  EXPECT_EQ(code_of_refusal("redis://nobody:p%40ss%3Aw%2Frd%3F@" + at(server.port())), ErrorCode::auth_failed);
+}
+
+TEST(RedisErrors, NoPasswordWhereOneIsNeeded) {
+  RedisServer server;
+  server.command({"CONFIG", "SET", "requirepass", "x"});
+  EXPECT_EQ(code_of_refusal(server.plain_url()), ErrorCode::auth_failed);
+}
+
+TEST(RedisErrors, AUserWithoutACommand) {
+  RedisServer server;
+  server.command({"ACL", "SETUSER", "locker", "-evalsha"});
+  EXPECT_EQ(code_of_refusal(server.url()), ErrorCode::auth_failed);
+}
+
+TEST(RedisErrors, AUserWithoutACommandThatAScriptUses) {
+  for (const std::string command : {"incr", "set", "mget", "time"}) {
+    RedisServer server;
+    server.command({"ACL", "SETUSER", "locker", "-" + command});
+    EXPECT_EQ(code_of_refusal(server.url()), ErrorCode::auth_failed) << command;
+    EXPECT_EQ(server.command({"EXISTS", "syncguard:secret key"}), "0") << command << ": no lock is left behind";
+  }
+}
+
+TEST(RedisErrors, AUserWithoutKeys) {
+  RedisServer server;
+  server.command({"ACL", "SETUSER", "locker", "resetkeys", "~other:*"});
+  EXPECT_EQ(code_of_refusal(server.url()), ErrorCode::auth_failed);
+}
+
+TEST(RedisErrors, AUserWithoutChannelsReleasesAndPolls) {
+  RedisServer server;
+  server.command({"ACL", "SETUSER", "locker", "resetchannels"});
+  auto one = open(server.url());
+  auto other = open(server.url());
+  for (int turn = 0; turn < 3; ++turn) {
+    auto lease = one.acquire("key");
+    std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", {.wait = {.retry_delay = 20ms}})); });
+    std::this_thread::sleep_for(50ms);
+    EXPECT_TRUE(lease.release());
+    waiting.join();
+  }
+}
+
+TEST(RedisErrors, AReleaserWithoutChannelsDoesNotFailBecauseOfAWaiter) {
+  RedisServer server;
+  auto waiter = open(server.plain_url());
+  auto holder = open(server.url());
+  auto lease = holder.acquire("key");
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", {.wait = {.retry_delay = 50ms}})); });
+  EXPECT_TRUE(eventually([&] { return server.command({"ZCARD", "syncguard-queue:key"}) == "1"; }));
+  server.command({"ACL", "SETUSER", "locker", "resetchannels"});
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+}
+
+TEST(RedisErrors, OutOfMemory) {
+  RedisServer server;
+  auto locks = open(server.url());
+  const auto held = locks.acquire("held");
+  server.command({"CONFIG", "SET", "maxmemory", "1"});
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::rate_limited);
+  EXPECT_EQ(server.command({"KEYS", "*:key"}), "") << "neither a lock nor a counter";
+}
+
+TEST(RedisErrors, TooManyClients) {
+  RedisServer server;
+  server.command({"CONFIG", "SET", "maxclients", "1"});
+  auto first = open(server.plain_url());
+  (void)first.is_locked("key");
+  EXPECT_EQ(code_of_refusal(server.plain_url()), ErrorCode::rate_limited);
+}
+
+TEST(RedisErrors, ADiskThatCannotBeWritten) {
+  RedisServer server;
+  auto locks = open(server.url());
+  (void)locks.is_locked("key");
+  server.command({"CONFIG", "SET", "dbfilename", "dump.rdb"});
+  server.command({"CONFIG", "SET", "save", "1 1"});
+  server.command({"SET", "changed", "1"});
+  // A save that fails, because a folder has the name of the file it writes.
+  std::filesystem::create_directory(server.file("dump.rdb"));
+  EXPECT_TRUE(eventually([&] {
+    try {
+      server.command({"BGSAVE"});
+    } catch (const std::runtime_error&) {  // one is under way
+    }
+    return server.command({"INFO", "persistence"}).find("rdb_last_bgsave_status:err") != std::string::npos;
+  }));
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST(RedisErrors, AReplicaIsReadOnlyAndTheNextOperationLooksAgain) {
+  RedisServer master;
+  RedisServer server;
+  auto locks = open(server.url());
+  EXPECT_TRUE(locks.try_acquire("key"));
+  server.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
+  EXPECT_TRUE(eventually([&] {
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    return error && error->code() == ErrorCode::service_unavailable;
+  }));
+  server.command({"REPLICAOF", "NO", "ONE"});
+  EXPECT_TRUE(locks.try_acquire("key")) << "on a new connection";
+}
+
+TEST(RedisErrors, AReplicaThatLostItsMaster) {
+  RedisServer server({.configuration = {"replica-serve-stale-data no"}});
+  auto locks = open(server.url());
+  (void)locks.is_locked("key");
+  server.command({"REPLICAOF", "127.0.0.1", std::to_string(free_port())});
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.is_locked("key"); });
+}
+
+TEST(RedisErrors, TooFewReplicas) {
+  RedisServer server;
+  server.command({"CONFIG", "SET", "min-replicas-to-write", "1"});
+  EXPECT_EQ(code_of_refusal(server.url()), ErrorCode::service_unavailable);
+}
+
+TEST(RedisErrors, AServerThatLoadsItsData) {
+  RedisServer server(
+      {.durable = true, .configuration = {"key-load-delay 2000", "loading-process-events-interval-bytes 1024"}});
+  for (int i = 0; i < 2000; ++i) server.command({"SET", "filler " + std::to_string(i), std::string(100, 'x')});
+  server.kill();
+  server.start_without_waiting();
+  auto locks = open(server.url("&operation_timeout=500ms"));
+  std::optional<LockError> loading;
+  EXPECT_TRUE(eventually([&] {
+    const auto error = error_of([&] { (void)locks.is_locked("key"); });
+    if (error && std::string(error->what()).find("loading") != std::string::npos) loading = error;
+    return loading || !error;
+  }));
+  ASSERT_TRUE(loading) << "it loaded too fast to be seen";
+  EXPECT_EQ(loading->code(), ErrorCode::service_unavailable);
+}
+
+TEST(RedisErrors, AServerThatIsBusyWithAScriptAndAScriptThatIsKilled) {
+  RedisServer server({.configuration = {"busy-reply-threshold 50"}});
+  auto locks = open(server.url("&operation_timeout=10s"));
+  (void)locks.is_locked("key");
+  std::string killed;
+  std::thread endless([&] { killed = server.error_of_command({"EVAL", "while true do end", "0"}); });
+  EXPECT_TRUE(eventually([&] {
+    const auto error = error_of([&] { (void)locks.is_locked("key"); });
+    return error && error->code() == ErrorCode::service_unavailable;
+  }));
+  server.command({"SCRIPT", "KILL"});
+  endless.join();
+  EXPECT_EQ(redis::server_error(killed).code(), ErrorCode::service_unavailable) << killed;
+  EXPECT_TRUE(redis::server_error(killed).in_doubt());
+  EXPECT_FALSE(locks.is_locked("key"));
+}
+
+TEST(RedisErrors, ADatabaseThatIsNotThere) {
+  RedisServer server;
+  EXPECT_EQ(code_of_refusal(server.plain_url("/99")), ErrorCode::invalid_argument);
+  auto seventh = open(server.plain_url("/7"));
+  const auto lease = seventh.acquire("key");
+  auto zeroth = open(server.plain_url());
+  EXPECT_TRUE(zeroth.try_acquire("key")) << "databases are apart";
+}
+
+TEST(RedisErrors, ServersBeforeVersion7WordErrorsInScriptsDifferently) {
+  const auto code = [](const char* text) { return redis::server_error(text).code(); };
+  EXPECT_EQ(code("ERR Error running script (call to f_2b): @user_script:7: WRONGTYPE Operation against a key"),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code("ERR Error running script (call to f_2b): @user_script: 3: OOM command not allowed"),
+            ErrorCode::rate_limited);
+  EXPECT_EQ(code("ERR Error running script (call to f_2b): @user_script: 3: -READONLY You can't write"),
+            ErrorCode::service_unavailable);
+  EXPECT_EQ(code("ERR Error running script (call to f_2b): @user_script: 3: The user executing the script can't run "
+                 "this command or subcommand"),
+            ErrorCode::auth_failed);
+  EXPECT_EQ(code("ERR something else"), ErrorCode::internal);
+  EXPECT_TRUE(redis::server_error("ERR something else").in_doubt());
+  EXPECT_EQ(code("CROSSSLOT Keys in request don't hash to the same slot"), ErrorCode::invalid_argument);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// TLS
+
+TEST(RedisErrors, TlsVerifiesWhomItTalksTo) {
+  RedisServer server({.tls = true});
+  const auto ca = server.file("ca.crt").string();
+  const auto url = "rediss://" + at(server.port());
+  EXPECT_EQ(code_of_refusal(url), ErrorCode::auth_failed) << "an authority that the system does not know";
+  EXPECT_EQ(code_of_refusal(url + "?ca_file=" + ca + "&server_name=other.example"), ErrorCode::auth_failed);
+  EXPECT_EQ(code_of_refusal("redis://" + at(server.port())), ErrorCode::service_unavailable) << "plain text";
+  for (const std::string& good : {url + "?verify=false", url + "?ca_file=" + ca,
+                                  "rediss://localhost:" + std::to_string(server.port()) + "?ca_file=" + ca,
+                                  url + "?server_name=localhost&ca_file=" + ca}) {
+    EXPECT_FALSE(open(good).is_locked("key")) << good;
+  }
+}
+
+TEST(RedisErrors, TlsToAServerWithout) {
+  const RedisServer server;
+  EXPECT_EQ(code_of_refusal("rediss://" + at(server.port())), ErrorCode::service_unavailable);
+}
+
+TEST(RedisErrors, TlsWithClientCertificates) {
+  RedisServer server({.tls = true, .wants_client_certificates = true});
+  const auto url = "rediss://" + at(server.port()) + "?ca_file=" + server.file("ca.crt").string();
+  EXPECT_EQ(code_of_refusal(url), ErrorCode::auth_failed);
+  const auto certificate = "&certificate_file=" + server.file("client.crt").string();
+  const auto key = "&key_file=" + server.file("client.key").string();
+  EXPECT_FALSE(open(url + certificate + key).is_locked("key"));
+  expect_error(ErrorCode::invalid_argument, [&] { (void)open(url + certificate); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)open(url + certificate + "&key_file=/nowhere"); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)open("rediss://localhost?ca_file=/nowhere"); });
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Peers that are broken or hostile
+
+TEST(RedisErrors, AConnectionThatIsCutMidReplyIsInDoubt) {
+  const FakeRedis peer({.answer = "*4\r\n:1\r\n:", .then = FakeRedis::Then::hang_up});
+  const auto error = refusal(peer.url());
+  EXPECT_EQ(error.code(), ErrorCode::service_unavailable);
+  EXPECT_TRUE(error.in_doubt());
+}
+
+TEST(RedisErrors, RepliesThatNoScriptGives) {
+  for (const std::string answer :
+       {"+OK\r\n", ":17\r\n", "*0\r\n", "*1\r\n:1\r\n", "$-1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n",
+        "*4\r\n:1\r\n:-5\r\n:1\r\n:1\r\n", "*4\r\n:1\r\n:9999999999999999\r\n:1\r\n:1\r\n"}) {
+    const FakeRedis peer({.answer = answer});
+    const auto error = refusal(peer.url());
+    EXPECT_EQ(error.code(), ErrorCode::internal) << answer;
+    EXPECT_TRUE(error.in_doubt()) << answer;
+  }
+}
+
+TEST(RedisErrors, HostileReplies) {
+  std::string nested;
+  for (int i = 0; i < 100; ++i) nested += "*1\r\n";
+  std::string wide;
+  for (int i = 0; i < 100; ++i) wide += "*1000\r\n";
+  for (const std::string& answer :
+       {std::string("HTTP/1.1 400 Bad Request\r\n"), std::string("*2000000000\r\n"), nested, wide,
+        std::string("$2000000000\r\n") + std::string(200'000, 'x'), std::string("+") + std::string(200'000, 'x'),
+        std::string("*-7\r\n:x\r\n"), std::string("\0\0\0\0", 4)}) {
+    const FakeRedis peer({.answer = answer});
+    const auto error = refusal(peer.url());
+    EXPECT_EQ(error.code(), ErrorCode::internal) << answer.substr(0, 40);
+    EXPECT_TRUE(error.in_doubt()) << answer.substr(0, 40);
+  }
+}
+
+TEST(RedisErrors, AnAnnouncementReservesNothing) {
+  const FakeRedis peer({.answer = "$536870912\r\n"});
+  const auto resident = [] {
+    std::ifstream file("/proc/self/statm");
+    long total = 0;
+    long pages = 0;
+    file >> total >> pages;
+    return pages;
+  };
+  auto locks = open(peer.url("?operation_timeout=300ms"));
+  const auto before = resident();
+  expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); });
+  EXPECT_LT(resident() - before, 4096) << "pages";
+}
+
+TEST(RedisErrors, APeerThatAcceptsAndSaysNothing) {
+  const FakeRedis peer({.shakes_hands = false});
+  const auto start = std::chrono::steady_clock::now();
+  const auto error = refusal(peer.url("?operation_timeout=300ms"));
+  EXPECT_EQ(error.code(), ErrorCode::network_timeout);
+  EXPECT_FALSE(error.in_doubt()) << "it was never sent";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+}
+
+TEST(RedisErrors, TooManyOperationsUnderWay) {
+  RedisServer server;
+  auto locks = open(server.url("&queue=4&operation_timeout=2s"));
+  (void)locks.is_locked("key");
+  server.pause();
+  std::vector<std::thread> threads;
+  std::atomic<int> refused{0};
+  std::atomic<int> timed_out{0};
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      const auto error = error_of([&] { (void)locks.is_locked("key"); });
+      if (error && error->code() == ErrorCode::rate_limited) ++refused;
+      if (error && error->code() == ErrorCode::network_timeout) ++timed_out;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(refused, 4);
+  EXPECT_EQ(timed_out, 4);
+  server.resume();
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
+}
+
+TEST(RedisErrors, WarnsAboutAServerThatEvicts) {
+  RedisServer server({.configuration = {"maxmemory 100mb", "maxmemory-policy allkeys-lru"}});
+  std::vector<std::string> warnings;
+  ClientOptions options;
+  options.log = Log([&](LogLevel, std::string_view message) { warnings.emplace_back(message); });
+  auto locks = open(server.url(), options);
+  (void)locks.is_locked("key");
+  EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr("noeviction")));
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,277 @@
+// A Redis that dies, hangs, forgets or comes back.
+
+#include "eventually.hpp"
+#include "expect_error.hpp"
+#include "servers/redis_server.hpp"
+#include "storm.hpp"
+
+#include <syncguard/async.hpp>
+#include <syncguard/syncguard.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+TEST(RedisFailures, ScriptsAreLoadedAgainWhenTheServerForgotThem) {
+  RedisServer server;
+  auto locks = open(server.url());
+  auto lease = locks.acquire("key");
+  server.command({"SCRIPT", "FLUSH"});
+  EXPECT_TRUE(lease.extend(10s));
+  server.command({"SCRIPT", "FLUSH"});
+  EXPECT_TRUE(lease.release());
+}
+
+TEST(RedisFailures, ARestartedServerIsFoundAgainByTheNextOperation) {
+  RedisServer server({.durable = true});
+  auto locks = open(server.url());
+  const auto lease = locks.acquire("key", {.ttl = 10min});
+  server.kill();
+  const auto down = error_of([&] { (void)locks.is_locked("key"); });
+  ASSERT_TRUE(down);
+  EXPECT_EQ(down->code(), ErrorCode::service_unavailable);
+  server.start();
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
+  EXPECT_TRUE(locks.is_locked("key"));
+  EXPECT_TRUE(locks.owns(lease.id()));
+}
+
+TEST(RedisFailures, AnOperationThatWaitsForAConnectionGoesOnTheNewOne) {
+  RedisServer server;
+  auto locks = open(server.url("&operation_timeout=10s"));
+  (void)locks.is_locked("key");
+  server.kill();
+  // The first attempts fail, and then there is a pause before the next: what comes in it waits for the connection.
+  for (int i = 0; i < 6; ++i) {
+    expect_error(ErrorCode::service_unavailable, [&] { (void)locks.is_locked("key"); });
+  }
+  std::thread waiting([&] { EXPECT_FALSE(locks.is_locked("key")); });
+  server.start();
+  waiting.join();
+}
+
+TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
+  RedisServer server;
+  auto locks = open(server.url("&operation_timeout=500ms"));
+  auto lease = locks.acquire("held");
+  server.pause();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const auto start = steady_clock::now();
+      const auto error = error_of([&] { (void)locks.try_acquire("key " + std::to_string(i)); });
+      const auto took = steady_clock::now() - start;
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), ErrorCode::network_timeout);
+      EXPECT_TRUE(error->in_doubt());
+      EXPECT_GE(took, 500ms);
+      EXPECT_LT(took, 1s);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::this_thread::sleep_for(2s);
+  server.resume();
+  EXPECT_TRUE(lease.extend(10s)) << "on the same connection, behind what nobody waits for any more";
+  // The acquires that nobody waited for were carried out, and then taken back.
+  EXPECT_TRUE(eventually([&] { return server.command({"KEYS", "syncguard:key *"}).empty(); }));
+  EXPECT_EQ(server.command({"GET", "syncguard:fence:syncguard:key 0"}), "1") << "it did arrive";
+  EXPECT_EQ(server.command({"INFO", "stats"}).find("total_connections_received:1\n"), std::string::npos);
+}
+
+TEST(RedisFailures, AStopEndsACallOnASilentServerAtOnceAndLeavesNothingBehind) {
+  RedisServer server;
+  auto locks = open(server.url("&operation_timeout=30s"));
+  (void)locks.is_locked("key");
+  server.pause();
+  std::stop_source stop;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(100ms);
+    stop.request_stop();
+  });
+  const auto start = steady_clock::now();
+  const auto error = error_of([&] { (void)locks.acquire("key", {}, stop.get_token()); });
+  EXPECT_LT(steady_clock::now() - start, 150ms + 100ms);
+  stopper.join();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::aborted);
+  EXPECT_TRUE(error->in_doubt());
+  server.resume();
+  EXPECT_TRUE(eventually([&] { return server.command({"EXISTS", "syncguard:fence:syncguard:key"}) == "1"; }));
+  EXPECT_TRUE(eventually([&] { return server.command({"EXISTS", "syncguard:key"}) == "0"; }));
+}
+
+TEST(RedisFailures, AStopEndsConnectingAtOnce) {
+  RedisServer server;
+  server.pause();
+  auto locks = open(server.url("&operation_timeout=30s&connect_timeout=30s"));
+  std::stop_source stop;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(100ms);
+    stop.request_stop();
+  });
+  const auto start = steady_clock::now();
+  const auto error = error_of([&] { (void)locks.acquire("key", {}, stop.get_token()); });
+  EXPECT_LT(steady_clock::now() - start, 150ms + 100ms);
+  stopper.join();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::aborted);
+  EXPECT_FALSE(error->in_doubt()) << "it was never sent";
+  const auto closing = steady_clock::now();
+  locks.close();
+  EXPECT_LT(steady_clock::now() - closing, 1s);
+}
+
+TEST(RedisFailures, AConnectionOnWhichNothingComesBackIsGivenUp) {
+  RedisServer server;
+  auto locks = open(server.url("&operation_timeout=200ms"));
+  (void)locks.is_locked("key");
+  const auto connections = [&] {
+    const auto stats = server.command({"INFO", "stats"});
+    const std::string name = "total_connections_received:";
+    return std::stoi(stats.substr(stats.find(name) + name.size()));
+  };
+  server.pause();
+  const auto end = steady_clock::now() + 11s;
+  while (steady_clock::now() < end) expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); });
+  server.resume();
+  const int before = connections();
+  EXPECT_FALSE(locks.is_locked("key"));
+  EXPECT_GE(connections(), before);
+}
+
+TEST(RedisFailures, ClosingDoesNotWaitForASilentServer) {
+  RedisServer server;
+  ClientOptions options;
+  options.dispose_timeout = 300ms;
+  auto locks = open(server.url("&operation_timeout=30s"), options);
+  auto lease = locks.acquire("key");
+  server.pause();
+  const auto start = steady_clock::now();
+  locks.close();
+  EXPECT_LT(steady_clock::now() - start, 1s);
+  EXPECT_TRUE(lease.lost().stop_requested());
+}
+
+TEST(RedisFailures, SeveralConnectionsServeOneClient) {
+  RedisServer server;
+  auto locks = open(server.url("&connections=4"));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      for (int turn = 0; turn < 50; ++turn) EXPECT_TRUE(locks.acquire("key " + std::to_string(i % 4)));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+// For the thread sanitizer above all.
+TEST(RedisFailures, ManyThreadsOfOneClientGetOverARestart) {
+  RedisServer server({.durable = true});
+  auto locks = open(server.url());
+  std::atomic<bool> ending{false};
+  std::atomic<int> turns{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 32; ++i) {
+    threads.emplace_back([&, i] {
+      while (!ending) {
+        try {
+          // Some contend, some do not.
+          auto lease = locks.acquire("key " + std::to_string(i % 24), {.ttl = 2s, .wait = {.timeout = 20s}});
+          ++turns;
+          if (i % 3 == 0) (void)lease.extend(2s);
+          if (i % 5 == 0) (void)locks.is_locked("key " + std::to_string(i));
+          (void)lease.release();
+        } catch (const LockError& error) {
+          EXPECT_TRUE(error.retryable() || error.code() == ErrorCode::acquisition_timeout) << error.what();
+        }
+      }
+    });
+  }
+  for (int restart = 0; restart < 3; ++restart) {
+    const int before = turns;
+    EXPECT_TRUE(eventually([&] { return turns > before + 50; }));
+    server.kill();
+    std::this_thread::sleep_for(100ms);
+    server.start();
+  }
+  const int before = turns;
+  EXPECT_TRUE(eventually([&] { return turns > before + 50; })) << "everybody recovers";
+  ending = true;
+  for (auto& thread : threads) thread.join();
+}
+
+// A worker process that counts what goes wrong and goes on.
+[[noreturn]] void keep_working(const std::string& url, int worker, Evidence& evidence) {
+  auto locks = open(url);
+  for (;;) {
+    const auto start = steady_clock::now();
+    try {
+      auto lease = locks.acquire(
+          "storm",
+          {.ttl = 5s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .max_delay = 500ms}});
+      take_turn(lease, worker, evidence);
+      (void)lease.release();
+    } catch (const LockError& error) {
+      if (!error.retryable()) {
+        ++evidence.failures;
+        std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
+      }
+    }
+    // One operation's time-out, of a release, is two seconds.
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
+    if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
+  }
+}
+
+TEST(RedisFailures, AServerKilledAgainAndAgainLetsNobodyInTwiceAndLosesNoFence) {
+  RedisServer server({.durable = true});
+  const auto duration = storm_length(8s);
+  constexpr int workers = 8;
+  const SharedEvidence evidence;
+  std::vector<pid_t> children;
+  for (int worker = 0; worker < workers; ++worker) {
+    children.push_back(fork());
+    if (children.back() == 0) keep_working(server.url(), worker, *evidence);
+  }
+  const auto end = steady_clock::now() + duration;
+  int kills = 0;
+  while (steady_clock::now() < end) {
+    std::this_thread::sleep_for(1500ms);
+    server.kill();
+    ++kills;
+    std::this_thread::sleep_for(200ms);
+    server.start();
+  }
+  // Everybody has a turn after the last restart.
+  std::vector<int> before;
+  for (int worker = 0; worker < workers; ++worker) {
+    before.push_back(evidence->turns_of[static_cast<std::size_t>(worker)]);
+  }
+  for (int worker = 0; worker < workers; ++worker) {
+    const auto index = static_cast<std::size_t>(worker);
+    EXPECT_TRUE(eventually([&] { return evidence->turns_of[index] > before[index]; })) << "worker " << worker;
+  }
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  EXPECT_EQ(evidence->overlaps, 0);
+  EXPECT_EQ(evidence->fences_out_of_order, 0);
+  EXPECT_EQ(evidence->failures, 0);
+  EXPECT_LT(evidence->slowest_operation_ms, 20'000);
+  EXPECT_GE(std::stoull(server.command({"GET", "syncguard:fence:syncguard:storm"})), evidence->newest_fence.load());
+  std::printf("%d turns, %d kills, slowest turn %lld ms\n", evidence->turns.load(), kills,
+              static_cast<long long>(evidence->slowest_operation_ms.load()));
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,186 @@
+// Waiting on Redis: the queue, and everything that can happen to those who stand in it.
+
+#include "eventually.hpp"
+#include "servers/redis_server.hpp"
+
+#include <syncguard/syncguard.hpp>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <thread>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// Who waits like this is woken, or waits for long.
+constexpr AcquireOptions patient{
+    .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 30s, .max_delay = 30s}};
+
+class RedisWaiting : public ::testing::Test {
+ protected:
+  void expect_queue(int length) {
+    EXPECT_TRUE(eventually([&] { return server.command({"ZCARD", "syncguard-queue:key"}) == std::to_string(length); }));
+  }
+  // How long until the waiter got the lock.
+  template <typename Action>
+  steady_clock::duration time_until_woken(Action action) {
+    steady_clock::time_point got;
+    std::thread waiting([&] {
+      const auto lease = waiter.acquire("key", patient);
+      got = steady_clock::now();
+    });
+    expect_queue(1);
+    const auto start = steady_clock::now();
+    action();
+    waiting.join();
+    return got - start;
+  }
+
+  RedisServer server;
+  Locks holder = open(server.url());
+  Locks waiter = open(server.url());
+};
+
+TEST_F(RedisWaiting, AWaiterKilledInTheQueueIsSkipped) {
+  auto lease = holder.acquire("key");
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)open(server.url()).acquire("key", patient);
+    _exit(0);
+  }
+  expect_queue(1);
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+  expect_queue(2);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(eventually([&] {
+    return server.command({"PUBSUB", "CHANNELS", "syncguard-wake:*"}).find('\n') == std::string::npos;
+  }));
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  EXPECT_LT(steady_clock::now() - start, 2s);
+}
+
+TEST_F(RedisWaiting, AWaiterThatIsStoppedWithItsTurnDelaysTheOthersOnly) {
+  auto lease = holder.acquire("key");
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)open(server.url()).acquire("key", patient);
+    pause();
+  }
+  expect_queue(1);
+  kill(child, SIGSTOP);
+  EXPECT_TRUE(lease.release());
+  // It has its turn for a moment, then it is anybody's.
+  EXPECT_FALSE(waiter.try_acquire("key"));
+  EXPECT_TRUE(waiter.acquire("key", {.wait = {.timeout = 5s}}));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(RedisWaiting, ALostSubscriptionIsRenewed) {
+  auto lease = holder.acquire("key");
+  const auto took = time_until_woken([&] {
+    server.command({"CLIENT", "KILL", "TYPE", "pubsub"});
+    EXPECT_TRUE(eventually([&] { return !server.command({"PUBSUB", "CHANNELS", "syncguard-wake:*"}).empty(); }));
+    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(lease.release());
+  });
+  EXPECT_LT(took, 2s);
+}
+
+TEST_F(RedisWaiting, ALostQueueCostsTimeOnly) {
+  auto lease = holder.acquire("key", {.ttl = 1s});
+  const auto took = time_until_woken([&] {
+    server.command({"DEL", "syncguard-queue:key"});
+    EXPECT_TRUE(lease.release());
+  });
+  EXPECT_LT(took, 4s) << "when the holder's time is over at the latest";
+}
+
+TEST_F(RedisWaiting, AReleaseByAnotherLibraryWakesWhereTheServerReportsIt) {
+  server.command({"CONFIG", "SET", "notify-keyspace-events", "KEA"});
+  const auto lease = holder.acquire("key");
+  const auto took = time_until_woken([&] {
+    server.command({"DEL", "syncguard:key", "syncguard:id:" + lease.id().str()});
+  });
+  EXPECT_LT(took, 2s);
+}
+
+TEST_F(RedisWaiting, AReleaseOfOursWakesOneWaiterOnlyWhereTheServerReportsKeys) {
+  server.command({"CONFIG", "SET", "notify-keyspace-events", "KEA"});
+  auto third = open(server.url());
+  auto lease = holder.acquire("key");
+  std::thread first([&] {
+    const auto mine = waiter.acquire("key", patient);
+    std::this_thread::sleep_for(300ms);
+  });
+  expect_queue(1);
+  std::thread second([&] { EXPECT_TRUE(third.acquire("key", patient)); });
+  expect_queue(2);
+  const auto calls = [&] {
+    const auto stats = server.command({"INFO", "commandstats"});
+    const std::string name = "cmdstat_evalsha:calls=";
+    return std::stoi(stats.substr(stats.find(name) + name.size()));
+  };
+  const int before = calls();
+  EXPECT_TRUE(lease.release());
+  std::this_thread::sleep_for(200ms);
+  EXPECT_LE(calls() - before, 2) << "the release, and the acquire of the one whose turn it was";
+  first.join();
+  second.join();
+}
+
+TEST_F(RedisWaiting, SomebodyWhoIgnoresTheQueueCostsTimeOnly) {
+  auto lease = holder.acquire("key");
+  // Takes the lock between the release and the turn, as a process that knows nothing of queues may.
+  const auto id = LockId::generate().str();
+  const auto took = time_until_woken([&] {
+    const auto waiting_id = server.command({"ZRANGE", "syncguard-queue:key", "0", "0"});
+    const auto now =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    server.command({"EVAL",
+                    "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1], 'PX', 1500)"
+                    "redis.call('ZPOPMIN', KEYS[2]) redis.call('SET', KEYS[3], ARGV[2], 'PX', 50)"
+                    "return redis.call('PUBLISH', ARGV[3], '')",
+                    "3", "syncguard:key", "syncguard-queue:key", "syncguard-turn:key",
+                    R"({"key":"key","lockId":")" + id + R"(","fence":"000000000000007","acquiredAtMs":)" +
+                        std::to_string(now) + R"(,"expiresAtMs":)" + std::to_string(now + 500) + "}",
+                    waiting_id, "syncguard-wake:" + waiting_id});
+  });
+  EXPECT_GT(took, 1s) << "somebody else had it";
+  EXPECT_LT(took, 5s);
+  (void)lease.release();
+}
+
+TEST_F(RedisWaiting, NothingIsLeftBehindWhenNobodyWaitsAnyMore) {
+  auto lease = holder.acquire("key");
+  (void)time_until_woken([&] { EXPECT_TRUE(lease.release()); });
+  std::stop_source stop;
+  lease = holder.acquire("key");
+  std::thread stopped([&] {
+    try {
+      (void)waiter.acquire("key", patient, stop.get_token());
+    } catch (const LockError&) {  // as it should
+    }
+  });
+  expect_queue(1);
+  stop.request_stop();
+  stopped.join();
+  expect_queue(0);
+  EXPECT_TRUE(lease.release());
+  EXPECT_TRUE(eventually([&] { return server.command({"KEYS", "syncguard-*"}).empty(); }));
+  EXPECT_TRUE(eventually([&] { return server.command({"PUBSUB", "CHANNELS", "*"}).empty(); }));
+}
+
+}  // namespace
+}  // namespace syncguard::testing
