@@ -87,25 +87,19 @@ asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& opt
     if (!reply.is_error()) warn_about_eviction(reply.text, log);
   });
 
-  // A server that is full says so and hangs up without having read anything: the write may fail, but its words arrive.
-  std::exception_ptr hung_up;
+  // A server that refuses a client says so and hangs up without having read anything: the write may fail, but the words
+  // are there to be read. Where they are not, reading fails, too.
   try {
     co_await stream.write(asio::buffer(requests));
-  } catch (const LockError&) {
-    hung_up = std::current_exception();
+  } catch (const LockError& error) {
+    log.debug(std::string("while greeting Redis: ") + error.what());
   }
   ReplyReader reader;
   std::array<char, 4096> buffer{};
   for (const auto& check : checks) {
     auto reply = reader.next();
     while (!reply) {
-      std::size_t size = 0;
-      try {
-        size = co_await stream.read_some(asio::buffer(buffer));
-      } catch (const LockError&) {
-        if (hung_up) std::rethrow_exception(hung_up);
-        throw;
-      }
+      const auto size = co_await stream.read_some(asio::buffer(buffer));
       reader.feed({buffer.data(), size});
       reply = reader.next();
     }

@@ -463,6 +463,8 @@ void Link::look_at_deadlines() {
     }
   };
   std::ranges::for_each(unsent_, look_at);
+  const LockError gave_up(ErrorCode::service_unavailable,
+                          "Redis has not said a word for too long: the connection is given up", Effect::in_doubt);
   const auto look_at_connection = [&](const ConnectionPtr& connection) {
     if (connection->sent.empty()) return;
     std::ranges::for_each(connection->sent, look_at);
@@ -470,6 +472,9 @@ void Link::look_at_deadlines() {
     if (now - silent_since < longest_silence) {
       next = std::min(next, silent_since + longest_silence);
     } else {
+      for (const auto& request : connection->sent) {
+        if (!request->finished) finish(request, gave_up);
+      }
       connection->stream->close();
     }
   };
