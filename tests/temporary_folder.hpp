@@ -1,10 +1,13 @@
 // A place for files that a test makes.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 
 namespace syncguard::testing {
 
@@ -18,7 +21,15 @@ class TemporaryFolder {
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  ~TemporaryFolder() {
+    // A server that was just killed may have children that still write.
+    std::error_code error;
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      std::filesystem::remove_all(path_, error);
+      if (!error) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
