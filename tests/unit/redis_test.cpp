@@ -1,0 +1,184 @@
+// The pure parts of the Redis backend.
+
+#include "backends/redis/redis_url.hpp"
+#include "backends/redis/reply.hpp"
+#include "backends/redis/server_error.hpp"
+#include "expect_error.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace syncguard::testing {
+namespace {
+
+using redis::Reply;
+using redis::ReplyReader;
+
+RedisOptions parse(const std::string& text) {
+  BackendUrl url(text);
+  auto options = redis::options_of(url);
+  url.expect_no_more_options();
+  return options;
+}
+
+TEST(RedisUrl, HasDefaults) {
+  const auto options = parse("redis://");
+  EXPECT_EQ(options.host, "127.0.0.1");
+  EXPECT_EQ(options.port, 6379);
+  EXPECT_EQ(options.database, 0);
+  EXPECT_EQ(options.prefix, "syncguard");
+  EXPECT_EQ(options.username, "");
+  EXPECT_EQ(options.password, "");
+  EXPECT_FALSE(options.tls);
+}
+
+TEST(RedisUrl, NamesUserPasswordHostPortAndDatabase) {
+  const auto options = parse("redis://me:p%40ss:word@db.example:7000/3?prefix=app%3A&queue=5&keep_alive=1m");
+  EXPECT_EQ(options.username, "me");
+  EXPECT_EQ(options.password, "p@ss:word");
+  EXPECT_EQ(options.host, "db.example");
+  EXPECT_EQ(options.port, 7000);
+  EXPECT_EQ(options.database, 3);
+  EXPECT_EQ(options.prefix, "app:");
+  EXPECT_EQ(options.queue, 5U);
+  EXPECT_EQ(options.keep_alive, std::chrono::minutes(1));
+  EXPECT_EQ(parse("redis://:secret@host").password, "secret");
+  EXPECT_EQ(parse("redis://:secret@host").username, "");
+  EXPECT_EQ(parse("redis://host/").database, 0);
+  EXPECT_EQ(parse("redis://host?database=4").database, 4);
+}
+
+TEST(RedisUrl, KnowsAddressesOfTheSixthVersion) {
+  EXPECT_EQ(parse("redis://[::1]:7000").host, "::1");
+  EXPECT_EQ(parse("redis://[::1]:7000").port, 7000);
+  EXPECT_EQ(parse("redis://[fe80::2]").port, 6379);
+}
+
+TEST(RedisUrl, KnowsUnixSockets) {
+  EXPECT_EQ(parse("redis+unix:/run/redis.sock").unix_socket, "/run/redis.sock");
+  EXPECT_EQ(parse("redis+unix:///run/redis.sock?database=2").unix_socket, "/run/redis.sock");
+  const auto options = parse("redis+unix://me:secret@/run/my%20redis.sock");
+  EXPECT_EQ(options.unix_socket, "/run/my redis.sock");
+  EXPECT_EQ(options.username, "me");
+  EXPECT_EQ(options.password, "secret");
+}
+
+TEST(RedisUrl, KnowsTls) {
+  const auto options = parse("rediss://host?verify=false&ca_file=/ca&server_name=other");
+  ASSERT_TRUE(options.tls);
+  EXPECT_FALSE(options.tls->verify);
+  EXPECT_EQ(options.tls->ca_file, "/ca");
+  EXPECT_EQ(options.tls->server_name, "other");
+  EXPECT_TRUE(parse("rediss://host").tls->verify);
+}
+
+TEST(RedisUrl, RefusesTheRestWithoutRepeatingIt) {
+  for (const std::string text :
+       {"redis:host", "redis:/host", "redis://host:secret", "redis://host:0", "redis://host:65536",
+        "redis://host/secret", "redis://host/-1", "redis://[::1", "redis://[::1]secret", "redis+unix:", "redis+unix://",
+        "redis://host?ca_file=/x", "redis://host?verify=false", "redis://host?connections=0",
+        "redis://host?connections=65", "redis://host?queue=0"}) {
+    const auto error = error_of([&] { (void)parse(text); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->code(), ErrorCode::invalid_argument) << text;
+    EXPECT_THAT(error->what(), ::testing::Not(::testing::HasSubstr("secret"))) << text;
+  }
+}
+
+TEST(RedisUrl, OptionsThatMakeNoSenseAreRefused) {
+  const auto refused = [](auto change) {
+    RedisOptions options;
+    change(options);
+    expect_error(ErrorCode::invalid_argument, [&] { (void)make_redis_backend(options); });
+  };
+  refused([](RedisOptions& options) { options.host.clear(); });
+  refused([](RedisOptions& options) { options.port = 0; });
+  refused([](RedisOptions& options) { options.database = -1; });
+  refused([](RedisOptions& options) { options.connect_timeout = {}; });
+  refused([](RedisOptions& options) { options.operation_timeout = {}; });
+  refused([](RedisOptions& options) { options.keep_alive = {}; });
+  refused([](RedisOptions& options) { options.connections = 0; });
+  refused([](RedisOptions& options) { options.queue = 0; });
+  refused([](RedisOptions& options) { options.prefix = std::string("a\0b", 3); });
+}
+
+TEST(RedisReply, IsReadInWhateverPiecesItComes) {
+  const std::string bytes = "*4\r\n:1\r\n$3\r\na\r\n\r\n*1\r\n+OK\r\n$-1\r\n-ERR no\r\n";
+  for (std::size_t piece = 1; piece < bytes.size(); ++piece) {
+    ReplyReader reader;
+    std::vector<Reply> replies;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      reader.feed(std::string_view(bytes).substr(at, piece));
+      while (auto reply = reader.next()) replies.push_back(std::move(*reply));
+    }
+    ASSERT_EQ(replies.size(), 2U) << piece;
+    ASSERT_EQ(replies[0].elements.size(), 4U);
+    EXPECT_EQ(replies[0].elements[0].integer, 1);
+    EXPECT_EQ(replies[0].elements[1].text, "a\r\n");
+    EXPECT_EQ(replies[0].elements[2].elements[0].text, "OK");
+    EXPECT_EQ(replies[0].elements[3].kind, Reply::Kind::nil);
+    EXPECT_TRUE(replies[1].is_error());
+    EXPECT_EQ(replies[1].text, "ERR no");
+  }
+}
+
+TEST(RedisReply, MayHaveManyElementsButNotTooMany) {
+  const auto array = [](int elements) {
+    std::string bytes = "*" + std::to_string(elements) + "\r\n";
+    for (int i = 0; i < elements; ++i) bytes += ":1\r\n";
+    return bytes;
+  };
+  ReplyReader reader;
+  for (int again = 0; again < 3; ++again) {
+    // The array itself counts, too.
+    reader.feed(array(ReplyReader::max_elements - 1));
+    ASSERT_TRUE(reader.next());
+    ASSERT_FALSE(reader.next());
+  }
+  reader.feed(array(ReplyReader::max_elements));
+  EXPECT_THROW((void)reader.next(), redis::ProtocolError);
+}
+
+TEST(RedisReply, MayBeLongButNotTooLong) {
+  ReplyReader reader;
+  const std::string half(ReplyReader::max_bytes / 2, 'x');
+  reader.feed("+" + half.substr(1));
+  EXPECT_FALSE(reader.next());
+  reader.feed(half.substr(2) + "\r\n");
+  EXPECT_TRUE(reader.next());
+  reader.feed(half);
+  EXPECT_THROW(reader.feed(half + "x"), redis::ProtocolError);
+}
+
+TEST(RedisRequest, IsWordsWithTheirLengths) {
+  EXPECT_EQ(redis::format_command({"GET", "a\r\nb", ""}), "*3\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n$0\r\n\r\n");
+}
+
+TEST(RedisServerError, KnowsWhereAClusterSendsUs) {
+  const auto moved = redis::moved_to("MOVED 3999 10.0.0.1:6381");
+  ASSERT_TRUE(moved);
+  EXPECT_EQ(moved->host, "10.0.0.1");
+  EXPECT_EQ(moved->port, 6381);
+  EXPECT_EQ(redis::moved_to("MOVED 3999 :6381")->host, "");
+  EXPECT_EQ(redis::moved_to("MOVED 3999 fe80::1:6381")->host, "fe80::1");
+  for (const char* broken :
+       {"MOVED", "MOVED 3999", "MOVED 3999 host:", "MOVED 3999 host:0", "MOVED 1 host:99999", "ASK 1 h:1"}) {
+    EXPECT_FALSE(redis::moved_to(broken)) << broken;
+  }
+}
+
+TEST(RedisServerError, KeepsTheServersWordsToItself) {
+  const auto error = redis::server_error("NOPERM this user has no access to secret-key");
+  EXPECT_EQ(error.code(), ErrorCode::auth_failed);
+  EXPECT_THAT(error.what(), ::testing::Not(::testing::HasSubstr("secret-key")));
+  try {
+    std::rethrow_exception(error.context().cause);
+  } catch (const std::exception& cause) {
+    EXPECT_THAT(cause.what(), ::testing::HasSubstr("secret-key"));
+  }
+}
+
+}  // namespace
+}  // namespace syncguard::testing
