@@ -49,7 +49,8 @@ std::set<std::string> fields_of(const json& document) {
 }
 
 TEST_F(RedisWire, StoresWhatTheOtherLibraryStores) {
-  for (const auto& recorded : load_vectors("wire").at("redis")) {
+  const auto vectors = load_vectors("wire").at("redis");
+  for (const auto& recorded : vectors) {
     server.command({"FLUSHALL"});
     const auto key = recorded.at("key").get<std::string>();
     const std::string their_id = recorded.at("acquire").at("lockId");
@@ -94,7 +95,8 @@ TEST_F(RedisWire, StoresWhatTheOtherLibraryStores) {
 }
 
 TEST_F(RedisWire, UnderstandsWhatTheOtherLibraryStored) {
-  for (const auto& recorded : load_vectors("wire").at("redis")) {
+  const auto vectors = load_vectors("wire").at("redis");
+  for (const auto& recorded : vectors) {
     server.command({"FLUSHALL"});
     const auto key = recorded.at("key").get<std::string>();
     const LockId their_id(recorded.at("acquire").at("lockId").get<std::string>());

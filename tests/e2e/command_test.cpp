@@ -172,7 +172,7 @@ TEST_F(Command, SaysWhatIsWrongWithItsArguments) {
   expect_usage_error({"status", "deploy", "--id", "x"}, "--id");
   expect_usage_error({"release", "short"}, "22 characters");
   expect_usage_error({"acquire", ""}, "must not be empty");
-  expect_usage_error({"--url", "rediss:", "is-locked", "deploy"}, "'rediss:'");
+  expect_usage_error({"--url", "reddis:", "is-locked", "deploy"}, "'reddis:'");
   expect_usage_error({"--url", "sqlite:x?colour=red", "is-locked", "deploy"}, "'colour'");
   EXPECT_EQ(run({"--json", "release", "short"}).json().at("error").at("code"), "InvalidArgument");
   EXPECT_EQ(run({"--json", "aquire"}).json().at("error").at("code"), "InvalidArgument");

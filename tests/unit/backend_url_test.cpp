@@ -51,7 +51,7 @@ TEST(BackendUrl, NamesAWrongValueTogetherWithWhatIsExpected) {
 
 TEST(BackendUrl, NeverRepeatsAUrlThatMayContainAPassword) {
   for (const std::string_view text :
-       {"redis://me:hunter2@host", "Redis://me:hunter2@host", "memory:hunter2?x=hunter2"}) {
+       {"etcd://me:hunter2@host", "Redis://me:hunter2@host", "memory:hunter2?x=hunter2"}) {
     const auto error = error_of([&] { (void)open(text); });
     ASSERT_TRUE(error);
     EXPECT_EQ(std::string(error->what()).find("hunter2"), std::string::npos) << error->what();
