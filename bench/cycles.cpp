@@ -140,7 +140,7 @@ void measure_cycles(const Settings& settings, Report& report) {
         std::to_string(in_flight) + " in flight, one client, floor of " + std::to_string(most_threads) + " threads",
         compare(settings, library_in_flight(in_flight), floor_with(most_threads)));
   }
-  locks.async_close([](const std::exception_ptr&, bool) {});
+  locks.async_close([&](const std::exception_ptr&, bool) { context.stop(); });
   context.restart();
   context.run();
 }

@@ -8,6 +8,9 @@
 #include <syncguard/async.hpp>
 #include <syncguard/syncguard.hpp>
 
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -168,6 +171,31 @@ TEST(RedisFailures, ClosingDoesNotWaitForASilentServer) {
   locks.close();
   EXPECT_LT(steady_clock::now() - start, 1s);
   EXPECT_TRUE(lease.lost().stop_requested());
+}
+
+TEST(RedisFailures, AClosedClientLeavesNothingOnItsCallersContext) {
+  RedisServer server;
+  asio::io_context context;
+  auto locks = open_on(context.get_executor(), server.url());
+  auto other = open_on(context.get_executor(), server.url());
+  int done = 0;
+  // One waits for the other, so that both connections are in use.
+  locks.async_acquire("key", {}, [&](const std::exception_ptr& error, Lease lease) {
+    EXPECT_FALSE(error);
+    other.async_acquire("key", {}, [&](const std::exception_ptr& other_error, Lease other_lease) {
+      EXPECT_FALSE(other_error);
+      ++done;
+      (void)std::move(other_lease).detach();
+      locks.async_close([&](const std::exception_ptr&, bool) { ++done; });
+      other.async_close([&](const std::exception_ptr&, bool) { ++done; });
+    });
+    auto held = std::make_shared<Lease>(std::move(lease));
+    auto timer = std::make_shared<asio::steady_timer>(context, 100ms);
+    timer->async_wait([timer, held](const asio::error_code&) { held->async_release([held](auto...) {}); });
+  });
+  EXPECT_GT(context.run_for(10s), 0U);
+  EXPECT_EQ(done, 3);
+  EXPECT_TRUE(context.stopped()) << "it has nothing left to do";
 }
 
 TEST(RedisFailures, SeveralConnectionsServeOneClient) {
