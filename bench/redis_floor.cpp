@@ -63,7 +63,8 @@ Floor redis_floor(const std::string& text) {
       const LockId id = LockId::generate();
       connection->run({"EVALSHA", scripts.acquire.hash, "4", lock, names.fence(lock), names.turn(key), names.index(id),
                        id.str(), "30000", "31000", '"' + key.str() + '"'});
-      connection->run({"EVALSHA", scripts.release.hash, "1", names.index(id), id.str(), names.prefix()});
+      connection->run({"EVALSHA", scripts.release.hash, "1", names.index(id), id.str(), names.queue_root(),
+                       names.turn_root(), names.wake_root()});
     };
   };
   return {.name = "hiredis, blocking, the same scripts", .make_caller = make_caller};

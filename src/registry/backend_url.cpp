@@ -25,6 +25,12 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
+// A name only if it looks like one: after a ? that should have been escaped, it may be the rest of a password.
+std::string shown(const std::string& name) {
+  const bool is_name = std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+  return is_name ? "'" + name + "'" : "(not shown)";
+}
+
 // Only for options whose values cannot be secrets.
 [[noreturn]] void refuse_value(std::string_view name, std::string_view expected, std::string_view value) {
   constexpr std::size_t longest = 40;
@@ -73,7 +79,7 @@ BackendUrl::BackendUrl(std::string_view text) {
     if (equals == std::string_view::npos || equals == 0) refuse("an option in a URL is written name=value");
     auto name = decode(option.substr(0, equals));
     if (!options_.try_emplace(name, decode(option.substr(equals + 1))).second) {
-      refuse("the URL option '" + name + "' is given twice");
+      refuse("the URL option " + shown(name) + " is given twice");
     }
   }
 }
@@ -115,7 +121,7 @@ std::optional<bool> BackendUrl::take_flag(std::string_view name) {
 void BackendUrl::expect_no_more_options() const {
   if (options_.empty()) return;
   std::vector<std::string> unknown;
-  for (const auto& [name, value] : options_) unknown.push_back("'" + name + "'");
+  for (const auto& [name, value] : options_) unknown.push_back(shown(name));
   auto known = known_;
   std::ranges::sort(known);
   refuse("unknown URL option " + join(unknown) + " for " + scheme_ + ":; known are " + join(known));

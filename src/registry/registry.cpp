@@ -20,9 +20,7 @@ struct Registry {
   std::map<std::string, BackendFactory, std::less<>> factories = {
       {"memory", memory::from_url},
 #ifdef SYNCGUARD_HAS_REDIS
-      {"redis", redis::from_url},
-      {"rediss", redis::from_url},
-      {"redis+unix", redis::from_url},
+      {"redis", redis::from_url},   {"rediss", redis::from_url}, {"redis+unix", redis::from_url},
 #endif
 #ifdef SYNCGUARD_HAS_SQLITE
       {"sqlite", sqlite::from_url},

@@ -56,16 +56,16 @@ asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& opt
     checks.push_back(std::move(check));
   };
   const auto must_work = [](const Reply& reply) {
-    if (reply.is_error()) throw server_error(reply.text);
+    if (reply.is_error()) throw server_error(reply.text, Effect::none);
   };
 
   const auto signed_in = [](const Reply& reply) {
     if (!reply.is_error()) return;
-    auto error = server_error(reply.text);
-    if (error.code() == ErrorCode::rate_limited) throw error;
-    // Among others "ERR AUTH <password> called without any password configured for the default user".
-    ErrorContext context{.cause = error.context().cause};
-    throw LockError(ErrorCode::auth_failed, "Redis refused the user or the password", Effect::none, std::move(context));
+    const auto error = server_error(reply.text);
+    if (error.code() == ErrorCode::rate_limited || code_of(reply.text) == "DENIED") throw error;
+    // Without the server's words: they may repeat the password, as in "unknown command 'AUTH', with args beginning
+    // with".
+    throw LockError(ErrorCode::auth_failed, "Redis refused the user or the password");
   };
   if (!options.username.empty()) {
     ask({"AUTH", options.username, options.password}, signed_in);

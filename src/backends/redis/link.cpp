@@ -287,6 +287,11 @@ void Link::move_to(Address address) {
   retire(lock);
 }
 
+Address Link::address() {
+  const std::lock_guard lock(mutex_);
+  return address_;
+}
+
 void Link::close() {
   {
     const std::lock_guard lock(mutex_);

@@ -58,6 +58,7 @@ class Link : public std::enable_shared_from_this<Link> {
   // What comes next goes to another server, or to the same one on a new connection. What is under way is still
   // answered.
   void move_to(Address address);
+  [[nodiscard]] Address address();
   void reconnect();
 
   // Ends everything that is under way with aborted.

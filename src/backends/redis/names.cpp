@@ -11,8 +11,6 @@ namespace {
 // Redis itself would take 512 MB; every SyncGuard keeps to this.
 constexpr core::StorageLimit limit{.limit = 1000, .reserve = 26};
 
-constexpr std::string_view longest_root = "-queue:";
-
 std::string_view without_colons(std::string_view prefix) {
   while (prefix.ends_with(':')) prefix.remove_suffix(1);
   return prefix;
@@ -25,7 +23,10 @@ std::string_view without_colons(std::string_view prefix) {
 Names::Names(std::string_view prefix)
     : prefix_(without_colons(prefix)),
       root_(prefix_.empty() ? "" : prefix_ + ":"),
-      have_queues_(prefix_.size() + longest_root.size() + Key::max_bytes + limit.reserve <= limit.limit) {
+      queue_root_(prefix_ + "-queue:"),
+      turn_root_(prefix_ + "-turn:"),
+      wake_root_(prefix_ + "-wake:"),
+      have_queues_(queue_root_.size() + Key::max_bytes + limit.reserve <= limit.limit) {
   if (prefix_.find('\0') != std::string::npos || !core::to_nfc(prefix_)) refuse("the prefix is not UTF-8 text");
   // Finds out whether anything fits, hashed if need be.
   (void)index(LockId(std::string(LockId::length, 'A')));
@@ -43,7 +44,7 @@ std::string Names::lock(const Key& key) const {
         "this key would take the place of a fence counter: choose one that does not begin with fence: and the prefix");
   }
   // Only without a prefix can the names for waiting be those of locks.
-  if (prefix_.empty() && (text.starts_with("-queue:") || text.starts_with("-turn:"))) {
+  if (prefix_.empty() && (text.starts_with(queue_root_) || text.starts_with(turn_root_))) {
     refuse(
         "this key would take the place of a queue: use a prefix, or a key that does not begin with -queue: or -turn:");
   }

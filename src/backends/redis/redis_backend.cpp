@@ -8,6 +8,7 @@
 
 #include <syncguard/redis.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -194,6 +195,8 @@ class RedisTicket : public WaitTicket {
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
     const auto& names = server_->names();
+    // Where the scripts publish: in a cluster that is one node.
+    server_->subscriber().move_to(server_->link_of(waiter_).address());
     // Subscribed first: who is in the queue without being subscribed is taken for dead.
     co_await server_->subscriber().subscribe(waiter_, names.lock(key_), wake_, limits);
     const Arguments arguments({names.queue(key_)}, {waiter_.view()});
@@ -203,7 +206,7 @@ class RedisTicket : public WaitTicket {
   asio::awaitable<void> leave(const CallLimits& limits) override {
     const auto& names = server_->names();
     server_->subscriber().unsubscribe(waiter_);
-    const Arguments arguments({names.queue(key_), names.turn(key_)}, {waiter_.view(), names.prefix(), key_.str()});
+    const Arguments arguments({names.queue(key_), names.turn(key_)}, {waiter_.view(), names.wake_root()});
     co_await server_->run(server_->link_of(waiter_), redis::scripts().leave, arguments, limits);
   }
 
@@ -249,7 +252,7 @@ class RedisBackend : public Backend {
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
     const auto& names = server_->names();
     Arguments arguments({names.index(id)}, {id.view()});
-    if (names.have_queues()) arguments.add({names.prefix()});
+    if (names.have_queues()) arguments.add({names.queue_root(), names.turn_root(), names.wake_root()});
     const Reply reply = co_await server_->run(server_->link_of(id), redis::scripts().release, arguments, limits);
     const auto verdict = verdict_of(reply);
     if (verdict == Verdict::yes) co_return Released{};
@@ -322,7 +325,14 @@ void validate(const RedisOptions& options) {
   if (options.database < 0) refuse("a Redis database has a number from 0 on");
   if (options.connect_timeout <= milliseconds(0)) refuse("connect_timeout must be positive");
   if (options.operation_timeout <= milliseconds(0)) refuse("operation_timeout must be positive");
-  if (options.keep_alive < std::chrono::seconds(1)) refuse("keep_alive must be at least a second");
+  // What the system accepts.
+  constexpr std::chrono::seconds longest_keep_alive{32767};
+  if (options.keep_alive < std::chrono::seconds(1) || options.keep_alive > longest_keep_alive) {
+    refuse("keep_alive must be from one to 32767 seconds");
+  }
+  const auto is_graphic = [](char c) { return c > ' ' && c <= '~'; };
+  if (!std::ranges::all_of(options.client_name, is_graphic))
+    refuse("client_name must not have spaces or special characters");
   if (options.connections == 0) refuse("connections must be positive");
   if (options.queue == 0) refuse("queue must be positive");
 }

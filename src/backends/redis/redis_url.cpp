@@ -104,6 +104,7 @@ RedisOptions options_of(BackendUrl& url) {
     return value ? static_cast<std::size_t>(*value) : otherwise;
   };
   if (const auto database = url.take_integer("database", 0, most_databases)) {
+    if (options.database != 0) refuse("a Redis URL names its database once: in its path or as an option");
     options.database = static_cast<int>(*database);
   }
   options.prefix = url.take_text("prefix").value_or(options.prefix);
@@ -111,7 +112,7 @@ RedisOptions options_of(BackendUrl& url) {
   options.connect_timeout = url.take_duration("connect_timeout").value_or(options.connect_timeout);
   options.operation_timeout = url.take_duration("operation_timeout").value_or(options.operation_timeout);
   if (const auto idle = url.take_duration("keep_alive")) {
-    options.keep_alive = std::chrono::duration_cast<std::chrono::seconds>(*idle);
+    options.keep_alive = std::chrono::ceil<std::chrono::seconds>(*idle);
   }
   options.connections = number_or("connections", 1, most_connections, options.connections);
   options.queue = number_or("queue", 1, longest_queue, options.queue);

@@ -32,9 +32,12 @@ void* create_string(const redisReadTask* task, char* text, std::size_t length) n
   }
 }
 
-void* create_array(const redisReadTask* task, int elements) noexcept {
+// Its size is an int in hiredis 0.14, and a size_t later.
+template <typename Size>
+void* create_array(const redisReadTask* task, Size elements) noexcept {
   // What is announced is not believed before it is known to be small.
-  if (elements < 0 || elements > *static_cast<const int*>(task->privdata)) return nullptr;
+  if (std::cmp_less(elements, 0) || std::cmp_greater(elements, *static_cast<const int*>(task->privdata)))
+    return nullptr;
   try {
     Reply reply;
     reply.kind = Reply::Kind::array;
@@ -56,14 +59,29 @@ void* create_nil(const redisReadTask* task) noexcept { return place(task, Reply(
 
 void free_root(void* reply) noexcept { delete static_cast<Reply*>(reply); }
 
-redisReplyObjectFunctions functions{create_string, create_array, create_integer, create_nil, free_root};
+template <typename Functions>
+Functions make_functions() {
+  Functions functions{};
+  functions.createString = create_string;
+  functions.createArray = create_array;
+  functions.createInteger = create_integer;
+  functions.createNil = create_nil;
+  functions.freeObject = free_root;
+  // Since hiredis 1.0 there are types of the protocol's third version, which we never ask for.
+  [[maybe_unused]] const auto refuse = [](const redisReadTask*, auto...) -> void* { return nullptr; };
+  if constexpr (requires { functions.createDouble; }) functions.createDouble = refuse;
+  if constexpr (requires { functions.createBool; }) functions.createBool = refuse;
+  return functions;
+}
+
+redisReplyObjectFunctions reply_functions = make_functions<redisReplyObjectFunctions>();
 
 }  // namespace
 
 void ReplyReader::Free::operator()(redisReader* reader) const noexcept { redisReaderFree(reader); }
 
 ReplyReader::ReplyReader()
-    : reader_(redisReaderCreateWithFunctions(&functions)), elements_left_(std::make_unique<int>(max_elements)) {
+    : reader_(redisReaderCreateWithFunctions(&reply_functions)), elements_left_(std::make_unique<int>(max_elements)) {
   if (!reader_) throw std::bad_alloc();
   reader_->privdata = elements_left_.get();
 }

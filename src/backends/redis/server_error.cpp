@@ -19,7 +19,9 @@ constexpr std::array meanings = {
     Meaning{"NOAUTH", ErrorCode::auth_failed, "Redis asks for a password"},
     Meaning{"WRONGPASS", ErrorCode::auth_failed, "Redis refused the user or the password"},
     Meaning{"NOPERM", ErrorCode::auth_failed,
-            "Redis refused: this user lacks a permission that locks need (the guide lists them)"},
+            "Redis refused: this user lacks a permission that locks need (docs/redis.md lists them)"},
+    Meaning{"DENIED", ErrorCode::auth_failed,
+            "Redis is in protected mode: it needs a password, or to be bound elsewhere"},
     Meaning{"LOADING", ErrorCode::service_unavailable, "Redis is still loading its data"},
     Meaning{"MASTERDOWN", ErrorCode::service_unavailable, "this Redis is a replica that has lost its master"},
     Meaning{"READONLY", ErrorCode::service_unavailable, "this Redis is a read-only replica"},
@@ -60,7 +62,7 @@ std::string_view code_of(std::string_view error) {
   return first_word;
 }
 
-LockError server_error(std::string_view error) {
+LockError server_error(std::string_view error, Effect unknown) {
   const auto with_cause = [error](ErrorCode code, std::string_view message, Effect effect) {
     ErrorContext context;
     context.cause = std::make_exception_ptr(std::runtime_error(std::string(error)));
@@ -76,17 +78,20 @@ LockError server_error(std::string_view error) {
   if (contains(error, "Script killed")) {
     return with_cause(ErrorCode::service_unavailable, "the script was killed on the server", Effect::in_doubt);
   }
-  // As versions 6 and 7 word them.
-  if (contains(error, "ACL failure in script") || contains(error, "can't run this command")) {
+  // Inside scripts, as versions 6 and 7 word them.
+  if (contains(error, "ACL failure in script") || contains(error, "The user executing the script")) {
     return with_cause(ErrorCode::auth_failed, find_meaning("NOPERM")->explanation, Effect::none);
+  }
+  // Inside scripts, while keys or slots are on their way to another node.
+  if (contains(error, "non local key") || contains(error, "cluster is down")) {
+    return with_cause(ErrorCode::service_unavailable, find_meaning("TRYAGAIN")->explanation, Effect::in_doubt);
   }
   if (contains(error, "syntax error") || contains(error, "unknown command") ||
       contains(error, "Unknown Redis command") || contains(error, "invalid expire") || contains(error, "DB index") ||
-      contains(error, "invalid DB")) {
+      contains(error, "invalid DB") || contains(error, "SELECT is not allowed")) {
     return with_cause(ErrorCode::invalid_argument, "Redis does not accept what it was asked for", Effect::none);
   }
-  return with_cause(ErrorCode::internal, "Redis failed unexpectedly; its own words are in the error's cause",
-                    Effect::in_doubt);
+  return with_cause(ErrorCode::internal, "Redis failed unexpectedly; its own words are in the error's cause", unknown);
 }
 
 std::optional<Moved> moved_to(std::string_view error) {

@@ -14,8 +14,9 @@ namespace syncguard::redis {
 // servers put before it.
 std::string_view code_of(std::string_view error);
 
-// The server's own words go into the error's cause, never into its message: they may contain anything.
-LockError server_error(std::string_view error);
+// The server's own words go into the error's cause, never into its message: they may contain anything. unknown is said
+// of errors that nobody has foreseen: a script may have failed half-way.
+LockError server_error(std::string_view error, Effect unknown = Effect::in_doubt);
 
 // Where a node of a cluster says that the keys are.
 struct Moved {

@@ -7,20 +7,25 @@ if stored[1] then
   local lock = decode_lock(stored[1])
   if not lock then return {-3} end
   if is_live(lock, now) then
-    if lock.lockId ~= ARGV[1] then return {0, lock.expiresAtMs + 1000 - now} end
+    if lock.lockId ~= ARGV[1] then return {0, lock.expiresAtMs + tolerance - now} end
     if KEYS[5] then redis.pcall('ZREM', KEYS[5], ARGV[1]) end
     return {1, tonumber(lock.fence), lock.expiresAtMs, lock.expiresAtMs - now}
   end
 end
 local turn = stored[3]
-if turn and turn ~= ARGV[1] then return {0, math.max(redis.call('PTTL', KEYS[3]), 0)} end
+if turn and turn ~= ARGV[1] then
+  -- No reservation lasts longer, even if somebody else made it, or the server's clock was set back.
+  local left = redis.call('PTTL', KEYS[3])
+  if left > 0 and left <= 50 then return {0, left} end
+end
+local counter = stored[2] or '0'
 -- Fence::refuse_above
-local counter = tonumber(stored[2] or 0)
-if not counter or counter < 0 or counter >= 900000000000000 then return {-4} end
+if not counter:match('^%d+$') or tonumber(counter) >= 900000000000000 then return {-4} end
 
--- A script is not rolled back, and MGET sees nothing where something of another type is stored: such a lock makes the
--- first write fail, such a counter the second, which the first is then taken back for.
-local fence = counter + 1
+-- A script is not rolled back, so that nothing is written before it is known to work. MGET sees nothing where something of
+-- another type is stored: a lock's place that is taken so makes the first write fail; a counter's place makes the second
+-- fail, and the first is taken back.
+local fence = tonumber(counter) + 1
 local expires_at = now + ARGV[2]
 local document = string.format('{"key":%s,"lockId":"%s","expiresAtMs":%d,"acquiredAtMs":%d,"fence":"%015d"}',
   ARGV[4], ARGV[1], expires_at, now, fence)

@@ -1,8 +1,15 @@
 -- What the scripts know about locks. Put before each of them.
 
+-- How far clocks may disagree: core/liveness.hpp.
+local tolerance = 1000
+
 local function now_in_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function is_live(lock, now)
+  return lock.expiresAtMs > now - tolerance
 end
 
 -- False where something else than a lock is stored.
@@ -17,11 +24,6 @@ local function read_lock(name)
   local stored = redis.call('GET', name)
   if not stored then return nil end
   return decode_lock(stored)
-end
-
--- core/liveness.hpp
-local function is_live(lock, now)
-  return lock.expiresAtMs > now - 1000
 end
 
 -- The live lock of an id, its name, and now; or nil and why not: 0 mismatch, -1 not found, -2 expired, -3 no lock.
