@@ -91,12 +91,19 @@ auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
           slot.assign([stop](asio::cancellation_type) mutable { stop.request_stop(); });
         }
         const auto executor = asio::get_associated_executor(handler, executor_of(*of));
+        // Whatever ends the coroutine (the reader of a connection, for one) must not have to wait for the application's
+        // code: that is always posted. Meanwhile the application's context has something to wait for.
+        auto work = asio::prefer(executor, asio::execution::outstanding_work.tracked);
         asio::co_spawn(coroutine_executor_of(*of), start(of, stop.get_token()),
-                       asio::bind_executor(executor, [handler = std::move(handler), slot, of](std::exception_ptr error,
-                                                                                              Result result) mutable {
-                         if (slot.is_connected()) slot.clear();
-                         std::move(handler)(std::move(error), std::move(result));
-                       }));
+                       [handler = std::move(handler), work = std::move(work), slot, of](std::exception_ptr error,
+                                                                                        Result result) mutable {
+                         auto complete = [handler = std::move(handler), slot, of, error = std::move(error),
+                                          result = std::move(result)]() mutable {
+                           if (slot.is_connected()) slot.clear();
+                           std::move(handler)(std::move(error), std::move(result));
+                         };
+                         asio::post(work, std::move(complete));
+                       });
       },
       token, std::move(client), std::move(operation));
 }

@@ -27,6 +27,13 @@ inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> c
                  }));
 }
 
+// Whether what this thread starts now is all that it will do before it blocks, so that it should be sent at once
+// instead of together with what the thread does next.
+inline bool& this_thread_is_about_to_block() noexcept {
+  static thread_local bool about_to_block = false;
+  return about_to_block;
+}
+
 // A thread that goes to sleep takes longer to wake up than a store nearby takes to answer. So the only blocked thread
 // of the process first gives its core to whoever wants it, over and over, for as long as such an answer takes; with
 // more of them, the cores have something else to do. See docs/adr/0012-waiting-awake.md.
@@ -65,6 +72,7 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
   };
   const auto outcome = std::make_shared<Outcome>();
   const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
+  this_thread_is_about_to_block() = true;
   asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
                  asio::bind_executor(immediate, [outcome](std::exception_ptr error, Result result) {
                    {
@@ -75,6 +83,7 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
                    }
                    outcome->arrived.notify_one();
                  }));
+  this_thread_is_about_to_block() = false;
   {
     const WaitingAwake awake;
     WaitingAwake::wait(outcome->done);

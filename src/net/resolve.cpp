@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 namespace syncguard::net {
@@ -65,7 +66,11 @@ asio::awaitable<std::vector<tcp::endpoint>> resolve(std::string host, std::uint1
     co_return endpoints;
   }
   const auto lookup = std::make_shared<Lookup>();
-  async::start_thread("syncguard-dns", [lookup, host, port] { look_up(*lookup, host, port); }).detach();
+  try {
+    async::start_thread("syncguard-dns", [lookup, host, port] { look_up(*lookup, host, port); }).detach();
+  } catch (const std::system_error&) {
+    throw LockError(ErrorCode::service_unavailable, "no thread could be started to resolve the server's name");
+  }
   switch (co_await lookup->ended->wait(limits.deadline, limits.stop)) {
     case async::WakeUp::Reason::stopped:
       throw LockError(ErrorCode::aborted, "a stop was requested");

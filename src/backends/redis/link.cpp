@@ -1,5 +1,7 @@
 #include "backends/redis/link.hpp"
 
+#include "async/spawn.hpp"
+#include "async/wake_up.hpp"
 #include "backends/redis/handshake.hpp"
 
 #include <asio/associated_executor.hpp>
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <random>
 #include <utility>
 
 namespace syncguard::redis {
@@ -28,8 +31,12 @@ static_assert(read_bytes <= ReplyReader::max_bytes);
 // How long to wait before another attempt to connect, after so many that failed. The first comes at once.
 std::chrono::milliseconds back_off(int failures) {
   constexpr int most_doublings = 5;
-  constexpr std::chrono::milliseconds base{25};
-  return failures <= 1 ? std::chrono::milliseconds(0) : base * (1 << std::min(failures - 2, most_doublings));
+  constexpr int base_ms = 25;
+  if (failures <= 1) return std::chrono::milliseconds(0);
+  // Not in step with all the other clients that lost the same server.
+  static thread_local std::minstd_rand random{std::random_device()()};
+  const int most = base_ms * (1 << std::min(failures - 2, most_doublings));
+  return std::chrono::milliseconds(std::uniform_int_distribution(most / 2, most)(random));
 }
 
 LockError lost_error(const std::exception_ptr& error) {
@@ -70,6 +77,7 @@ struct Link::Request {
 
   const std::string bytes;
   const Clock::time_point deadline;
+  std::uint64_t connection = 0;
   Clock::time_point sent_at{};
   bool sent = false;
   // Answered or given up.
@@ -83,6 +91,8 @@ struct Link::Connection {
   Connection(std::shared_ptr<Stream> its_stream, ReplyReader its_reader)
       : stream(std::move(its_stream)), reader(std::move(its_reader)) {}
 
+  std::uint64_t number = 0;
+  bool has_answered = false;
   const std::shared_ptr<Stream> stream;
   // Used by the coroutine that reads alone.
   ReplyReader reader;
@@ -123,7 +133,7 @@ void Link::run_on_strand(asio::awaitable<void> coroutine) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Requests
 
-asio::awaitable<Reply> Link::call(std::string request_bytes, const CallLimits& limits) {
+asio::awaitable<Link::Answer> Link::call(std::string request_bytes, const CallLimits& limits) {
   const auto self = shared_from_this();
   use(co_await asio::this_coro::executor);
   const auto request = std::make_shared<Request>(std::move(request_bytes), limits.deadline);
@@ -139,7 +149,8 @@ asio::awaitable<Reply> Link::call(std::string request_bytes, const CallLimits& l
     co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start, asio::use_awaitable);
   }
   if (request->error) throw LockError(*request->error);
-  co_return std::move(request->reply);
+  Answer answer{std::move(request->reply), request->connection};
+  co_return answer;
 }
 
 void Link::submit(const RequestPtr& request, std::unique_ptr<Suspended> caller) {
@@ -148,24 +159,41 @@ void Link::submit(const RequestPtr& request, std::unique_ptr<Suspended> caller) 
   // Stopped before it began.
   if (request->finished) return resume_later(*request);
   if (closed_) return finish(request, LockError(ErrorCode::aborted, "the client is closed"));
-  if (unsent_.size() + (connection_ ? connection_->sent.size() : 0) >= options_->queue) {
+  if (is_full()) {
     return finish(request, LockError(ErrorCode::rate_limited,
                                      "too many operations wait for Redis; the option queue sets the limit"));
   }
   unsent_.push_back(request);
   watch(request->deadline);
-  if (connection_) {
+  if (!connection_) {
+    start_connecting();
+  } else if (async::this_thread_is_about_to_block()) {
     flush(lock, ConnectionPtr(connection_));
   } else {
-    start_connecting();
+    flush_soon();
   }
 }
 
-void Link::tell(std::string request_bytes) {
-  Lock lock(mutex_);
-  if (closed_ || !connection_) return;
+bool Link::tell(std::string request_bytes) {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || !connection_) return false;
+  if (is_full()) {
+    // What nobody is told now would be missing for ever. On a new connection everybody begins anew.
+    drop(ConnectionPtr(connection_));
+    return false;
+  }
   unsent_.push_back(std::make_shared<Request>(std::move(request_bytes), Clock::time_point::max()));
-  flush(lock, ConnectionPtr(connection_));
+  flush_soon();
+  return true;
+}
+
+// Under the mutex.
+bool Link::is_full() {
+  const auto under_way = [this] { return unsent_.size() + (connection_ ? connection_->sent.size() : 0); };
+  if (under_way() < options_->queue) return false;
+  // Those that were given up before they were sent need no place.
+  std::erase_if(unsent_, [](const RequestPtr& request) { return request->finished; });
+  return under_way() >= options_->queue;
 }
 
 void Link::give_up(const RequestPtr& request, ErrorCode code, const std::string& message) {
@@ -214,8 +242,7 @@ asio::awaitable<void> Link::run_connection() {
       co_return;
     }
     if (failure) {
-      ++failures_;
-      next_connect_ = Clock::now() + back_off(failures_);
+      count_failure();
       // Where a cluster had sent us may be gone.
       address_ = {options_->host, options_->port, options_->unix_socket};
       for (const auto& request : std::exchange(unsent_, {})) {
@@ -223,7 +250,7 @@ asio::awaitable<void> Link::run_connection() {
       }
       co_return;
     }
-    failures_ = 0;
+    connection->number = ++connections_made_;
     connection_ = connection;
     flush(lock, connection);
   }
@@ -240,48 +267,85 @@ asio::awaitable<Link::ConnectionPtr> Link::connect() {
     begin = next_connect_;
     address = address_;
   }
-  asio::steady_timer timer(strand_, begin);
-  co_await timer.async_wait(asio::use_awaitable);
+  const auto pause = std::make_shared<async::WakeUp>();
+  if (co_await pause->wait(begin, stop_.get_token()) == async::WakeUp::Reason::stopped) {
+    throw LockError(ErrorCode::aborted, "the client is closed");
+  }
 
   const auto deadline = Clock::now() + options_->connect_timeout;
-  const auto late = std::make_shared<bool>(false);
-  timer.expires_at(deadline);
-  timer.async_wait([stream, late](const asio::error_code& cancelled) {
-    if (cancelled) return;
-    *late = true;
+  enum class State { connecting, connected, late };
+  const auto state = std::make_shared<State>(State::connecting);
+  asio::steady_timer timer(strand_, deadline);
+  timer.async_wait([stream, state](const asio::error_code& cancelled) {
+    if (cancelled || *state == State::connected) return;
+    *state = State::late;
     stream->close();
   });
   try {
     const CallLimits limits{stop_.get_token(), deadline};
     co_await stream->connect(address, options_->keep_alive, limits);
     auto reader = co_await shake_hands(*stream, *options_, log_);
-    timer.cancel();
-    if (!*late) co_return std::make_shared<Connection>(std::move(stream), std::move(reader));
+    if (*state != State::late) {
+      *state = State::connected;
+      co_return std::make_shared<Connection>(std::move(stream), std::move(reader));
+    }
   } catch (const LockError&) {
     stream->close();
-    if (!*late) throw;
+    if (*state != State::late) throw;
   }
   throw LockError(ErrorCode::network_timeout, "Redis could not be connected to in time");
 }
 
+// Under the mutex: the next attempt to connect comes later than the last one did.
+void Link::count_failure() {
+  ++failures_;
+  next_connect_ = Clock::now() + back_off(failures_);
+}
+
 // What comes next goes on a new connection; this one is closed when everything on it is answered.
-void Link::retire(Lock& /*under the mutex*/) {
+void Link::retire(const Lock& /*under the mutex*/) {
   const auto connection = std::exchange(connection_, nullptr);
   if (!connection) return;
   retired_.push_back(connection);
   if (connection->sent.empty()) asio::post(strand_, [stream = connection->stream] { stream->close(); });
+  if (!unsent_.empty()) start_connecting();
+}
+
+// Under the mutex: nothing comes on this connection any more. Its reader finds out, and tells everybody.
+void Link::drop(const ConnectionPtr& connection) {
+  if (connection_ == connection) {
+    connection_.reset();
+    retired_.push_back(connection);
+  }
+  asio::post(strand_, [stream = connection->stream] { stream->close(); });
+}
+
+bool Link::reconnect(std::uint64_t since) {
+  const Lock lock(mutex_);
+  if (!connection_ || connection_->number != since) return false;
+  address_ = {options_->host, options_->port, options_->unix_socket};
+  count_failure();
+  retire(lock);
+  return true;
 }
 
 void Link::reconnect() {
-  Lock lock(mutex_);
+  const Lock lock(mutex_);
   address_ = {options_->host, options_->port, options_->unix_socket};
   retire(lock);
 }
 
-void Link::move_to(Address address) {
-  Lock lock(mutex_);
+bool Link::move_to(Address address, std::uint64_t since) {
+  const Lock lock(mutex_);
+  if (!connection_ || connection_->number != since) return false;
   if (address.host.empty()) address.host = address_.host;
-  // Many requests on one connection learn of the same move.
+  address_ = std::move(address);
+  retire(lock);
+  return true;
+}
+
+void Link::follow(Address address) {
+  const Lock lock(mutex_);
   if (address.host == address_.host && address.port == address_.port) return;
   address_ = std::move(address);
   retire(lock);
@@ -334,13 +398,12 @@ asio::awaitable<void> Link::read_replies(const ConnectionPtr& connection) {
   lost(connection, *error);
 }
 
-// Callers that go on send their next requests at once: these are collected and written together.
+// Threads that are woken send their next requests at once: these are collected and written together.
 void Link::take_in(const ConnectionPtr& connection, std::string_view bytes) {
   connection->reader.feed(bytes);
   bool collects = false;
   {
     const std::lock_guard lock(mutex_);
-    connection->last_heard = Clock::now();
     collects = !std::exchange(connection->writing, true);
   }
   while (auto reply = connection->reader.next()) deliver(*connection, *reply);
@@ -365,7 +428,11 @@ void Link::deliver(Connection& connection, Reply& reply) {
     if (connection.sent.empty()) throw ProtocolError("a reply to nothing");
     const auto request = std::move(connection.sent.front());
     connection.sent.pop_front();
+    connection.last_heard = Clock::now();
+    // It is worth connecting to.
+    if (!std::exchange(connection.has_answered, true)) failures_ = 0;
     if (request->finished) return;
+    request->connection = connection.number;
     request->finished = true;
     request->reply = std::move(reply);
     caller = std::move(request->caller);
@@ -379,6 +446,9 @@ void Link::lost(const ConnectionPtr& connection, const LockError& error) {
     const std::lock_guard lock(mutex_);
     if (connection_ == connection) connection_.reset();
     std::erase(retired_, connection);
+    if (!connection->has_answered) count_failure();
+    // What was only told was for this connection.
+    std::erase_if(unsent_, [](const RequestPtr& request) { return !request->caller; });
     for (const auto& request : std::exchange(connection->sent, {})) {
       if (!request->finished) finish(request, error.as_in_doubt());
     }
@@ -432,9 +502,19 @@ asio::awaitable<void> Link::write_rest(ConnectionPtr connection) {
       }
     }
   } catch (...) {
-    // The coroutine that reads finds out, and says so to everybody.
-    connection->stream->close();
+    const std::lock_guard lock(mutex_);
+    drop(connection);
   }
+}
+
+// Under the mutex: whatever else can run now may have requests, too.
+void Link::flush_soon() {
+  if (std::exchange(flush_is_posted_, true)) return;
+  asio::post(executor_, [self = shared_from_this()] {
+    Lock lock(self->mutex_);
+    self->flush_is_posted_ = false;
+    if (self->connection_) self->flush(lock, ConnectionPtr(self->connection_));
+  });
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -468,6 +548,7 @@ void Link::look_at_deadlines() {
     }
   };
   std::ranges::for_each(unsent_, look_at);
+  std::vector<ConnectionPtr> dead;
   const LockError gave_up(ErrorCode::service_unavailable,
                           "Redis has not said a word for too long: the connection is given up", Effect::in_doubt);
   const auto look_at_connection = [&](const ConnectionPtr& connection) {
@@ -480,12 +561,15 @@ void Link::look_at_deadlines() {
       for (const auto& request : connection->sent) {
         if (!request->finished) finish(request, gave_up);
       }
-      connection->stream->close();
+      dead.push_back(connection);
     }
   };
   if (connection_) look_at_connection(connection_);
   std::ranges::for_each(retired_, look_at_connection);
-  watch(next);
+  for (const auto& connection : dead) drop(connection);
+  // Not for each of many requests apart.
+  constexpr std::chrono::milliseconds least{5};
+  if (next != Clock::time_point::max()) watch(std::max(next, now + least));
 }
 
 }  // namespace syncguard::redis

@@ -13,6 +13,7 @@
 #include <asio/steady_timer.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -25,7 +26,8 @@
 namespace syncguard::redis {
 
 // Requests of all threads and coroutines are written in the order in which they come, as many as there are at once; the
-// replies come in the same order. A request is written by its caller's own thread where the socket takes it.
+// replies come in the same order. A thread that blocks writes its request itself where the socket takes it; those of
+// coroutines are collected until whatever else can run now has run.
 //
 // Connects on the first call, and again on the next one after the connection was lost: what was not sent yet goes
 // on the new one, what was sent and not answered fails as service_unavailable, in doubt.
@@ -48,18 +50,26 @@ class Link : public std::enable_shared_from_this<Link> {
   Link& operator=(const Link&) = delete;
   ~Link();
 
+  struct Answer {
+    Reply reply;
+    // On which connection it came, counted from one.
+    std::uint64_t connection = 0;
+  };
   // Sends a request and waits for its reply, which may be an error of the server's. Throws LockError where there is
   // none.
-  asio::awaitable<Reply> call(std::string request, const CallLimits& limits);
+  asio::awaitable<Answer> call(std::string request, const CallLimits& limits);
 
-  // Sends a request whose reply nobody wants, if there is a connection.
-  void tell(std::string request);
+  // Sends a request whose reply nobody wants. False if there is no connection.
+  bool tell(std::string request);
 
-  // What comes next goes to another server, or to the same one on a new connection. What is under way is still
-  // answered.
-  void move_to(Address address);
-  [[nodiscard]] Address address();
+  // What comes next goes to another server, or to the same one on a new connection, unless this has happened since the
+  // given connection. What is under way is still answered. True if it did.
+  bool move_to(Address address, std::uint64_t since);
+  bool reconnect(std::uint64_t since);
+  // Wherever it is now.
+  void follow(Address address);
   void reconnect();
+  [[nodiscard]] Address address();
 
   // Ends everything that is under way with aborted.
   void close();
@@ -88,9 +98,13 @@ class Link : public std::enable_shared_from_this<Link> {
   void take_in(const ConnectionPtr& connection, std::string_view bytes);
   void deliver(Connection& connection, Reply& reply);
   void lost(const ConnectionPtr& connection, const LockError& error);
-  void retire(Lock& lock);
+  void retire(const Lock& lock);
+  void drop(const ConnectionPtr& connection);
+  void count_failure();
 
   void flush(Lock& lock, const ConnectionPtr& connection);
+  void flush_soon();
+  [[nodiscard]] bool is_full();
   void fill(Connection& connection);
   asio::awaitable<void> write_rest(ConnectionPtr connection);
 
@@ -115,7 +129,9 @@ class Link : public std::enable_shared_from_this<Link> {
   // The one in use, if any, and those on which the last replies are awaited.
   ConnectionPtr connection_;
   std::vector<ConnectionPtr> retired_;
+  std::uint64_t connections_made_ = 0;
   bool connecting_ = false;
+  bool flush_is_posted_ = false;
   std::shared_ptr<Stream> connecting_stream_;
   int failures_ = 0;
   Clock::time_point next_connect_{};

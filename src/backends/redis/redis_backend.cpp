@@ -151,8 +151,8 @@ class Server {
     constexpr int most_moves = 3;
     bool known = true;
     for (int moves = 0;;) {
-      Reply reply = co_await link.call(arguments.to(script, known), limits);
-      if (!reply.is_error()) co_return reply;
+      auto [reply, connection] = co_await link.call(arguments.to(script, known), limits);
+      if (!reply.is_error()) co_return std::move(reply);
       // None of these was carried out, so that it can be sent again.
       const auto code = redis::code_of(reply.text);
       if (code == "NOSCRIPT" && known) {
@@ -160,16 +160,11 @@ class Server {
         continue;
       }
       if (const auto moved = redis::moved_to(reply.text); moved && moves++ < most_moves) {
-        const redis::Address address{moved->host, moved->port};
-        link.move_to(address);
-        subscriber_->move_to(address);
+        if (link.move_to({moved->host, moved->port}, connection)) subscriber_->follow(link.address());
         continue;
       }
       // The server is no master any more: where it was found, another one may be now.
-      if (code == "READONLY") {
-        link.reconnect();
-        subscriber_->reconnect();
-      }
+      if (code == "READONLY" && link.reconnect(connection)) subscriber_->reconnect();
       throw redis::server_error(reply.text);
     }
   }
@@ -196,7 +191,7 @@ class RedisTicket : public WaitTicket {
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
     const auto& names = server_->names();
     // Where the scripts publish: in a cluster that is one node.
-    server_->subscriber().move_to(server_->link_of(waiter_).address());
+    server_->subscriber().follow(server_->link_of(waiter_).address());
     // Subscribed first: who is in the queue without being subscribed is taken for dead.
     co_await server_->subscriber().subscribe(waiter_, names.lock(key_), wake_, limits);
     const Arguments arguments({names.queue(key_)}, {waiter_.view()});

@@ -1,5 +1,6 @@
 #include "backends/redis/stream.hpp"
 
+#include "net/fork_guard.hpp"
 #include "net/resolve.hpp"
 
 #include <asio/generic/stream_protocol.hpp>
@@ -19,8 +20,10 @@
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -121,6 +124,8 @@ Tls::Tls(const RedisTls& options) : context_(std::make_unique<Context>()) {
   if (!options.certificate_file.empty()) {
     use("certificate_file",
         [&](asio::error_code& error) { ssl.use_certificate_chain_file(options.certificate_file.string(), error); });
+    // A key that is encrypted is refused, instead of the terminal being asked for its password.
+    ssl.set_password_callback([](std::size_t, asio::ssl::context::password_purpose) { return std::string(); });
     use("key_file", [&](asio::error_code& error) {
       ssl.use_private_key_file(options.key_file.string(), asio::ssl::context::pem, error);
     });
@@ -138,6 +143,7 @@ struct Stream::Parts {
   void close() noexcept;
 
   Socket socket;
+  std::optional<net::ForkGuard> fork_guard;
   const Tls* const tls;
   std::optional<asio::ssl::stream<Socket&>> secure;
   bool closed = false;
@@ -151,17 +157,32 @@ void Stream::Parts::close() noexcept {
   can_send_now = false;
   closed = true;
   asio::error_code ignored;
+  // Also where a child of a fork still has the socket.
+  socket.shutdown(Socket::shutdown_both, ignored);
+  fork_guard.reset();
   socket.close(ignored);
 }
 
 asio::awaitable<void> Stream::Parts::connect_to(Socket::endpoint_type endpoint, asio::error_code& error) {
+  fork_guard.reset();
   socket.close(error);
   if (closed) {
     error = asio::error::operation_aborted;
-  } else {
-    socket.open(endpoint.protocol(), error);
+    co_return;
   }
-  if (error) co_return;
+  // Asio's own open() lets programs that the application starts inherit the socket.
+  const int descriptor = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) {
+    error.assign(errno, asio::error::get_system_category());
+    co_return;
+  }
+  fork_guard.emplace(descriptor);
+  socket.assign(endpoint.protocol(), descriptor, error);
+  if (error) {
+    fork_guard.reset();
+    ::close(descriptor);
+    co_return;
+  }
   co_await socket.async_connect(endpoint, asio::redirect_error(asio::use_awaitable, error));
 }
 
@@ -236,8 +257,12 @@ asio::awaitable<void> Stream::connect(const Address& address, std::chrono::secon
 asio::awaitable<std::size_t> Stream::read_some(asio::mutable_buffer buffer) {
   asio::error_code error;
   auto token = asio::redirect_error(asio::use_awaitable, error);
-  const std::size_t size = parts_->secure ? co_await parts_->secure->async_read_some(buffer, token)
-                                          : co_await parts_->socket.async_read_some(buffer, token);
+  std::size_t size = 0;
+  if (parts_->secure) {
+    size = co_await parts_->secure->async_read_some(buffer, token);
+  } else {
+    size = co_await parts_->socket.async_read_some(buffer, token);
+  }
   if (is_about_certificates(error)) {
     // Since TLS 1.3 a server refuses a client's certificate only after the handshake.
     throw LockError(ErrorCode::auth_failed, "TLS with Redis failed: " + error.message());

@@ -45,28 +45,31 @@ asio::awaitable<void> Subscriber::subscribe(LockId waiter, std::string lock_name
       ++watched_.try_emplace(key_channel, executor).first->second.waiters;
     }
   }
+  // The key's channel is of use only where the server reports such events, and may be forbidden: nobody waits for its
+  // reply.
+  const auto watch_key = [&] {
+    const std::lock_guard lock(mutex_);
+    return !watched_.contains(key_channel) || link_->tell(subscription("SUBSCRIBE", key_channel));
+  };
+  const bool watches = watch_key();
   auto request = subscription("SUBSCRIBE", names_.wake_channel(waiter));
-  const Reply reply = co_await link_->call(std::move(request), limits);
-  if (reply.is_error()) throw server_error(reply.text);
-  // Of use only where the server reports such events; it may also be forbidden.
-  link_->tell(subscription("SUBSCRIBE", key_channel));
+  const auto answer = co_await link_->call(std::move(request), limits);
+  if (answer.reply.is_error()) throw server_error(answer.reply.text, Effect::none);
+  if (!watches) watch_key();
 }
 
 void Subscriber::unsubscribe(const LockId& waiter) {
-  std::string unwatched;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = waiters_.find(waiter);
-    if (found == waiters_.end()) return;
-    const auto watched = watched_.find(found->second.key_channel);
-    if (--watched->second.waiters == 0) {
-      unwatched = watched->first;
-      watched_.erase(watched);
-    }
-    waiters_.erase(found);
-  }
+  // Told under the mutex, in the order in which it happens here.
+  const std::lock_guard lock(mutex_);
+  const auto found = waiters_.find(waiter);
+  if (found == waiters_.end()) return;
   link_->tell(subscription("UNSUBSCRIBE", names_.wake_channel(waiter)));
-  if (!unwatched.empty()) link_->tell(subscription("UNSUBSCRIBE", unwatched));
+  const auto watched = watched_.find(found->second.key_channel);
+  if (--watched->second.waiters == 0) {
+    link_->tell(subscription("UNSUBSCRIBE", watched->first));
+    watched_.erase(watched);
+  }
+  waiters_.erase(found);
 }
 
 bool Subscriber::has(const LockId& waiter) {

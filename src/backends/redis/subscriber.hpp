@@ -31,7 +31,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   // Whether such a waiter is subscribed.
   [[nodiscard]] bool has(const LockId& waiter);
 
-  void move_to(const Address& address) { link_->move_to(address); }
+  void follow(const Address& address) { link_->follow(address); }
   void reconnect() { link_->reconnect(); }
   void close() { link_->close(); }
 
