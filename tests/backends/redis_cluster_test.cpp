@@ -89,10 +89,36 @@ TEST_F(TwoNodes, AClusterThatIsDown) {
 TEST_F(TwoNodes, WhenTheNodeItWasSentToIsGoneItAsksTheFirstOneAgain) {
   auto locks = open(entry.url(tagged));
   (void)locks.is_locked("key");
+  const auto slot = owner.command({"CLUSTER", "KEYSLOT", "{syncguard}"});
   owner.kill();
   expect_error(ErrorCode::service_unavailable, [&] { (void)locks.is_locked("key"); });
-  owner.start();
+  // The first node takes the keys over.
+  entry.command({"CONFIG", "SET", "cluster-require-full-coverage", "no"});
+  entry.command({"CLUSTER", "SETSLOT", slot, "NODE", entry.command({"CLUSTER", "MYID"})});
   EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
+}
+
+TEST_F(TwoNodes, ALockWhoseKeysAreOnTheirWayIsUnavailable) {
+  auto locks = open(owner.url(tagged));
+  auto other = open(owner.url(tagged));
+  auto lease = locks.acquire("key");
+  (void)other.try_acquire("another");
+  const auto slot = owner.command({"CLUSTER", "KEYSLOT", "{syncguard}"});
+  owner.command({"CLUSTER", "SETSLOT", slot, "MIGRATING", entry.command({"CLUSTER", "MYID"})});
+  entry.command({"CLUSTER", "SETSLOT", slot, "IMPORTING", owner.command({"CLUSTER", "MYID"})});
+  owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), "{syncguard}:key", "0", "1000"});
+  // Only one of its keys is here: TRYAGAIN.
+  expect_error(ErrorCode::service_unavailable, [&] { (void)other.try_acquire("key"); });
+  // The index is here, and the lock that it leads to is not: an error inside the script.
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.release(lease.id()); });
+}
+
+TEST_F(TwoNodes, OtherDatabasesDoNotExist) {
+  auto locks = open(owner.url(tagged + "&database=3"));
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+  EXPECT_FALSE(error->in_doubt()) << "nothing was sent";
 }
 
 }  // namespace

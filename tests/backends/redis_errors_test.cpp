@@ -43,7 +43,8 @@ TEST(RedisErrors, NobodyListens) {
 }
 
 TEST(RedisErrors, ANameThatNobodyKnows) {
-  EXPECT_EQ(code_of_refusal("redis://no.such.host.invalid?operation_timeout=20s"), ErrorCode::service_unavailable);
+  EXPECT_EQ(code_of_refusal("redis://no.such.host.invalid?operation_timeout=20s&connect_timeout=20s"),
+            ErrorCode::service_unavailable);
 }
 
 TEST(RedisErrors, WrongUserOrPassword) {
@@ -77,6 +78,29 @@ TEST(RedisErrors, AUserWithoutKeys) {
   RedisServer server;
   server.command({"ACL", "SETUSER", "locker", "resetkeys", "~other:*"});
   EXPECT_EQ(code_of_refusal(server.url()), ErrorCode::auth_failed);
+}
+
+TEST(RedisErrors, AUserWithoutTheKeysThatAScriptFinds) {
+  RedisServer server;
+  auto owner = open(server.plain_url());
+  const auto lease = owner.acquire("secret key");
+  // It may see the index, but not the lock that this leads to.
+  server.command({"ACL", "SETUSER", "locker", "resetkeys", "~syncguard:id:*"});
+  auto locks = open(server.url());
+  const auto error = error_of([&] { (void)locks.release(lease.id()); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::auth_failed) << error->what();
+}
+
+TEST(RedisErrors, APasswordIsNotInTheCauseEither) {
+  RedisServer server({.configuration = {"rename-command AUTH NOTAUTH"}});
+  const auto error = refusal(server.url());
+  EXPECT_EQ(error.code(), ErrorCode::auth_failed);
+  EXPECT_FALSE(error.context().cause);
+}
+
+TEST(RedisErrors, AServerInProtectedMode) {
+  EXPECT_EQ(redis::server_error("DENIED Redis is running in protected mode").code(), ErrorCode::auth_failed);
 }
 
 TEST(RedisErrors, AUserWithoutChannelsReleasesAndPolls) {
@@ -120,7 +144,8 @@ TEST(RedisErrors, TooManyClients) {
   RedisServer server;
   server.command({"CONFIG", "SET", "maxclients", "1"});
   auto first = open(server.plain_url());
-  (void)first.is_locked("key");
+  // The connection that set this has to be gone first.
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)first.is_locked("key"); }); }));
   EXPECT_EQ(code_of_refusal(server.plain_url()), ErrorCode::rate_limited);
 }
 
@@ -152,8 +177,15 @@ TEST(RedisErrors, AReplicaIsReadOnlyAndTheNextOperationLooksAgain) {
     const auto error = error_of([&] { (void)locks.try_acquire("key"); });
     return error && error->code() == ErrorCode::service_unavailable;
   }));
+  const auto connection = [&] {
+    const auto clients = server.command({"CLIENT", "LIST"});
+    const auto at = clients.rfind("id=", clients.find("name=test"));
+    return clients.substr(at, clients.find(' ', at) - at);
+  };
+  const auto first = connection();
   server.command({"REPLICAOF", "NO", "ONE"});
-  EXPECT_TRUE(locks.try_acquire("key")) << "on a new connection";
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.try_acquire("key"); }); }));
+  EXPECT_NE(connection(), first) << "it connected again";
 }
 
 TEST(RedisErrors, AReplicaThatLostItsMaster) {
@@ -302,18 +334,22 @@ TEST(RedisErrors, HostileReplies) {
 }
 
 TEST(RedisErrors, AnAnnouncementReservesNothing) {
-  const FakeRedis peer({.answer = "$536870912\r\n"});
-  const auto resident = [] {
+  // Of memory as a whole: what is only reserved is not resident.
+  const auto reserved_pages = [] {
     std::ifstream file("/proc/self/statm");
     long total = 0;
-    long pages = 0;
-    file >> total >> pages;
-    return pages;
+    file >> total;
+    return total;
   };
-  auto locks = open(peer.url("?operation_timeout=300ms"));
-  const auto before = resident();
-  expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); });
-  EXPECT_LT(resident() - before, 4096) << "pages";
+  for (const auto* answer : {"$536870912\r\n", "*1\r\n$536870912\r\n"}) {
+    const FakeRedis peer({.answer = answer});
+    auto locks = open(peer.url("?operation_timeout=300ms"));
+    // The peer's first answer is for this; threads and their memory are there by then.
+    expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); });
+    const auto before = reserved_pages();
+    expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); });
+    EXPECT_LT(reserved_pages() - before, 4096) << answer;
+  }
 }
 
 TEST(RedisErrors, APeerThatAcceptsAndSaysNothing) {
@@ -323,6 +359,13 @@ TEST(RedisErrors, APeerThatAcceptsAndSaysNothing) {
   EXPECT_EQ(error.code(), ErrorCode::network_timeout);
   EXPECT_FALSE(error.in_doubt()) << "it was never sent";
   EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+}
+
+TEST(RedisErrors, AnAttemptToConnectHasItsOwnTimeOut) {
+  const FakeRedis peer({.shakes_hands = false});
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(code_of_refusal(peer.url("?operation_timeout=30s&connect_timeout=300ms")), ErrorCode::network_timeout);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
 }
 
 TEST(RedisErrors, TooManyOperationsUnderWay) {

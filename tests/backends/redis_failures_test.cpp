@@ -3,6 +3,7 @@
 #include "eventually.hpp"
 #include "expect_error.hpp"
 #include "servers/redis_server.hpp"
+#include "signal.hpp"
 #include "storm.hpp"
 
 #include <syncguard/async.hpp>
@@ -10,12 +11,16 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <asio/thread_pool.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +30,17 @@ namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
+
+// The ids of the connections that clients with the name of these tests have.
+std::string connection_of(RedisServer& server) {
+  const auto clients = server.command({"CLIENT", "LIST"});
+  std::string ids;
+  for (auto at = clients.find("name=test"); at != std::string::npos; at = clients.find("name=test", at + 1)) {
+    const auto id = clients.rfind("id=", at);
+    ids += clients.substr(id, clients.find(' ', id) - id) + ' ';
+  }
+  return ids;
+}
 
 TEST(RedisFailures, ScriptsAreLoadedAgainWhenTheServerForgotThem) {
   RedisServer server;
@@ -59,15 +75,19 @@ TEST(RedisFailures, AnOperationThatWaitsForAConnectionGoesOnTheNewOne) {
   for (int i = 0; i < 6; ++i) {
     expect_error(ErrorCode::service_unavailable, [&] { (void)locks.is_locked("key"); });
   }
-  std::thread waiting([&] { EXPECT_FALSE(locks.is_locked("key")); });
+  // It may also be the one that finds out that nobody is there yet.
+  std::atomic<bool> answered{false};
+  std::thread waiting([&] { answered = eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }); });
   server.start();
   waiting.join();
+  EXPECT_TRUE(answered);
 }
 
 TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
   RedisServer server;
   auto locks = open(server.url("&operation_timeout=500ms"));
   auto lease = locks.acquire("held");
+  const auto connection = connection_of(server);
   server.pause();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
@@ -83,13 +103,13 @@ TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
     });
   }
   for (auto& thread : threads) thread.join();
-  std::this_thread::sleep_for(2s);
+  std::this_thread::sleep_for(2500ms);
   server.resume();
   EXPECT_TRUE(lease.extend(10s)) << "on the same connection, behind what nobody waits for any more";
   // The acquires that nobody waited for were carried out, and then taken back.
   EXPECT_TRUE(eventually([&] { return server.command({"KEYS", "syncguard:key *"}).empty(); }));
   EXPECT_EQ(server.command({"GET", "syncguard:fence:syncguard:key 0"}), "1") << "it did arrive";
-  EXPECT_EQ(server.command({"INFO", "stats"}).find("total_connections_received:1\n"), std::string::npos);
+  EXPECT_EQ(connection_of(server), connection) << "it was never given up";
 }
 
 TEST(RedisFailures, AStopEndsACallOnASilentServerAtOnceAndLeavesNothingBehind) {
@@ -140,14 +160,8 @@ TEST(RedisFailures, AConnectionOnWhichNothingComesBackIsGivenUp) {
   RedisServer server;
   auto locks = open(server.url("&operation_timeout=200ms"));
   (void)locks.is_locked("key");
-  const auto connection = [&] {
-    const auto clients = server.command({"CLIENT", "LIST"});
-    const auto line_end = clients.find("name=test");
-    const auto line = clients.rfind("id=", line_end);
-    return line_end == std::string::npos ? "none" : clients.substr(line, clients.find(' ', line) - line);
-  };
-  const auto first = connection();
-  ASSERT_NE(first, "none");
+  const auto first = connection_of(server);
+  ASSERT_NE(first, "");
   server.pause();
   const auto end = steady_clock::now() + 11s;
   while (steady_clock::now() < end) {
@@ -157,7 +171,7 @@ TEST(RedisFailures, AConnectionOnWhichNothingComesBackIsGivenUp) {
   }
   server.resume();
   EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
-  EXPECT_NE(connection(), first);
+  EXPECT_NE(connection_of(server), first);
 }
 
 TEST(RedisFailures, ClosingDoesNotWaitForASilentServer) {
@@ -198,6 +212,73 @@ TEST(RedisFailures, AClosedClientLeavesNothingOnItsCallersContext) {
   EXPECT_TRUE(context.stopped()) << "it has nothing left to do";
 }
 
+TEST(RedisFailures, WorksOnAnExecutorOfManyThreadsWhoseHandlersTakeTheirTime) {
+  RedisServer server;
+  asio::thread_pool pool(4);
+  auto locks = open_on(pool.get_executor(), server.url());
+  std::atomic<int> turns{0};
+  Signal slow_began;
+  Signal let_slow_go_on;
+  locks.async_acquire("slow", {}, [&](const std::exception_ptr& error, Lease lease) {
+    EXPECT_FALSE(error);
+    slow_began.set();
+    // What the application does with its lock holds up nothing of ours.
+    EXPECT_TRUE(let_slow_go_on.wait_for(10s));
+    (void)lease.detach();
+  });
+  ASSERT_TRUE(slow_began.wait_for(10s));
+  for (int i = 0; i < 100; ++i) {
+    std::promise<void> done;
+    locks.async_acquire("key " + std::to_string(i % 7), {}, [&](const std::exception_ptr& error, Lease lease) {
+      EXPECT_FALSE(error);
+      auto held = std::make_shared<Lease>(std::move(lease));
+      held->async_release([&, held](const std::exception_ptr& release_error, bool released) {
+        EXPECT_FALSE(release_error);
+        EXPECT_TRUE(released);
+        ++turns;
+        done.set_value();
+      });
+    });
+    ASSERT_EQ(done.get_future().wait_for(5s), std::future_status::ready);
+  }
+  let_slow_go_on.set();
+  std::promise<void> closed;
+  locks.async_close([&](const std::exception_ptr&, bool) { closed.set_value(); });
+  closed.get_future().wait();
+  pool.join();
+  EXPECT_EQ(turns, 100);
+}
+
+TEST(RedisFailures, AForkedChildThatGoesOnWithTheContextLeavesTheParentsConnectionAlone) {
+  RedisServer server;
+  asio::io_context context;
+  auto locks = open_on(context.get_executor(), server.url());
+  const auto locked = [&] {
+    std::optional<bool> answer;
+    locks.async_is_locked("key", [&](const std::exception_ptr& error, bool is_locked) {
+      EXPECT_FALSE(error);
+      answer = is_locked;
+      context.stop();
+    });
+    context.restart();
+    context.run_for(5s);
+    return answer.value_or(true);
+  };
+  EXPECT_FALSE(locked());
+  context.notify_fork(asio::io_context::fork_prepare);
+  const pid_t child = fork();
+  if (child == 0) {
+    context.notify_fork(asio::io_context::fork_child);
+    context.restart();
+    context.run_for(1s);
+    _exit(0);
+  }
+  context.notify_fork(asio::io_context::fork_parent);
+  for (int i = 0; i < 200; ++i) EXPECT_FALSE(locked());
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST(RedisFailures, SeveralConnectionsServeOneClient) {
   RedisServer server;
   auto locks = open(server.url("&connections=4"));
@@ -208,6 +289,7 @@ TEST(RedisFailures, SeveralConnectionsServeOneClient) {
     });
   }
   for (auto& thread : threads) thread.join();
+  EXPECT_GE(std::ranges::count(connection_of(server), ' '), 4);
 }
 
 // For the thread sanitizer above all.
@@ -248,24 +330,30 @@ TEST(RedisFailures, ManyThreadsOfOneClientGetOverARestart) {
 
 // A worker process that counts what goes wrong and goes on.
 [[noreturn]] void keep_working(const std::string& url, int worker, Evidence& evidence) {
+  // Not to survive the test, however that ends.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   auto locks = open(url);
-  for (;;) {
+  const auto timed = [&](auto operation) {
     const auto start = steady_clock::now();
+    const auto error = error_of(operation);
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
+    if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
+    if (error) throw LockError(*error);
+  };
+  for (;;) {
     try {
       auto lease = locks.acquire(
           "storm",
           {.ttl = 5s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .max_delay = 500ms}});
       take_turn(lease, worker, evidence);
-      (void)lease.release();
+      timed([&] { (void)lease.release(); });
+      timed([&] { (void)locks.is_locked("other"); });
     } catch (const LockError& error) {
       if (!error.retryable()) {
         ++evidence.failures;
         std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
       }
     }
-    // One operation's time-out, of a release, is two seconds.
-    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
-    if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
   }
 }
 
@@ -302,9 +390,9 @@ TEST(RedisFailures, AServerKilledAgainAndAgainLetsNobodyInTwiceAndLosesNoFence) 
   EXPECT_EQ(evidence->overlaps, 0);
   EXPECT_EQ(evidence->fences_out_of_order, 0);
   EXPECT_EQ(evidence->failures, 0);
-  EXPECT_LT(evidence->slowest_operation_ms, 20'000);
+  EXPECT_LT(evidence->slowest_operation_ms, 2'500) << "one operation's time-out is two seconds";
   EXPECT_GE(std::stoull(server.command({"GET", "syncguard:fence:syncguard:storm"})), evidence->newest_fence.load());
-  std::printf("%d turns, %d kills, slowest turn %lld ms\n", evidence->turns.load(), kills,
+  std::printf("%d turns, %d kills, slowest operation %lld ms\n", evidence->turns.load(), kills,
               static_cast<long long>(evidence->slowest_operation_ms.load()));
 }
 

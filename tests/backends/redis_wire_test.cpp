@@ -1,6 +1,8 @@
 // What is stored in Redis, and that what the other library stored is understood.
 
 #include "expect_error.hpp"
+#include "liveness_cases.hpp"
+#include "redis_lua.hpp"
 #include "servers/redis_server.hpp"
 #include "unit/vectors.hpp"
 
@@ -44,7 +46,9 @@ std::string with_id(std::string text, const std::string& from, const std::string
 
 std::set<std::string> fields_of(const json& document) {
   std::set<std::string> names;
-  for (const auto& [name, value] : document.items()) names.insert(name + ' ' + value.type_name());
+  for (const auto& [name, value] : document.items()) {
+    names.insert(name + ' ' + (value.is_number_integer() ? "integer" : value.type_name()));
+  }
   return names;
 }
 
@@ -55,6 +59,12 @@ TEST_F(RedisWire, StoresWhatTheOtherLibraryStores) {
     const auto key = recorded.at("key").get<std::string>();
     const std::string their_id = recorded.at("acquire").at("lockId");
     auto lease = locks.acquire(key, {.ttl = 30s});
+    // As acquire wrote it; below, as extend did.
+    const auto lock_name = recorded.at("stored").at("syncguard:id:" + their_id).at("value").get<std::string>();
+    const auto first = json::parse(server.command({"GET", lock_name}));
+    EXPECT_EQ(fields_of(first),
+              fields_of(json::parse(recorded.at("stored").at(lock_name).at("value").get<std::string>())));
+    EXPECT_EQ(first.at("expiresAtMs").get<std::int64_t>() - first.at("acquiredAtMs").get<std::int64_t>(), 30'000);
     ASSERT_TRUE(lease.extend(45s));
     const std::string our_id = lease.id().str();
     EXPECT_EQ(lease.fence().str(), recorded.at("acquire").at("fence").get<std::string>());
@@ -72,6 +82,7 @@ TEST_F(RedisWire, StoresWhatTheOtherLibraryStores) {
         EXPECT_EQ(ours.at("key"), document.at("key"));
         EXPECT_EQ(ours.at("fence"), document.at("fence"));
         EXPECT_EQ(ours.at("lockId"), our_id);
+        EXPECT_EQ(ours.at("acquiredAtMs"), first.at("acquiredAtMs"));
         EXPECT_EQ(ours.at("expiresAtMs").get<std::int64_t>(),
                   locks.lookup(Key(key))->expires_at.time_since_epoch().count());
       } else {
@@ -105,9 +116,9 @@ TEST_F(RedisWire, UnderstandsWhatTheOtherLibraryStored) {
     for (const auto& [name, theirs] : recorded.at("stored").items()) {
       auto value = theirs.at("value").get<std::string>();
       if (value.starts_with('{')) {
-        auto document = json::parse(value);
-        document["expiresAtMs"] = expires_at.time_since_epoch().count();
-        value = document.dump(2);  // other spacing and order are as good
+        // Their own bytes, but for the time, which is over.
+        const auto recorded_expiry = std::to_string(recorded.at("extend").at("expiresAtMs").get<std::int64_t>());
+        value = with_id(value, recorded_expiry, std::to_string(expires_at.time_since_epoch().count()));
       }
       server.command({"SET", name, value});
     }
@@ -125,6 +136,43 @@ TEST_F(RedisWire, UnderstandsWhatTheOtherLibraryStored) {
     // Its counter goes on.
     EXPECT_EQ(locks.acquire(key).fence(), Fence(2));
   }
+}
+
+TEST_F(RedisWire, UnderstandsOtherSpellingsOfTheSameDocument) {
+  const auto id = LockId::generate().str();
+  const auto expires_at =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch() + 60s)
+          .count();
+  for (const auto& number :
+       {std::to_string(expires_at) + "000", std::to_string(expires_at) + "000.0", std::to_string(expires_at) + "e3"}) {
+    server.command({"SET", "syncguard:key",
+                    "{ \"fence\" : \"000000000000004\",\n \"expiresAtMs\": " + number +
+                        ", \"other\": [1, {}], \"acquiredAtMs\":1, \"lockId\":\"" + id +
+                        "\", \"key\":\"k\\u0065y\" }"});
+    server.command({"SET", "syncguard:id:" + id, "syncguard:key"});
+    const auto found = locks.get_by_id_raw(LockId(id));
+    ASSERT_TRUE(found) << number;
+    EXPECT_EQ(found->key, Key("key"));
+    EXPECT_EQ(found->expires_at.time_since_epoch(), std::chrono::seconds(expires_at));
+    EXPECT_FALSE(locks.try_acquire("key"));
+    EXPECT_TRUE(locks.release(LockId(id)));
+  }
+}
+
+TEST_F(RedisWire, TheScriptsKnowWhenALockIsAliveAsWeDo) {
+  for (const auto& [expires_at, now, live] : liveness_cases) {
+    const auto script = std::string(redis::lua::lock) +
+                        "return is_live({expiresAtMs = tonumber(ARGV[1])}, tonumber(ARGV[2])) and 1 or 0";
+    EXPECT_EQ(server.command({"EVAL", script, "0", std::to_string(expires_at), std::to_string(now)}), live ? "1" : "0")
+        << expires_at << " at " << now;
+  }
+}
+
+TEST_F(RedisWire, AReservationThatLastsTooLongReservesNothing) {
+  server.command({"SET", "syncguard-turn:key", "somebody"});
+  EXPECT_TRUE(locks.try_acquire("key")) << "without an end";
+  server.command({"SET", "syncguard-turn:key", "somebody", "PX", "3600000"});
+  EXPECT_TRUE(locks.try_acquire("key")) << "for an hour, as when the server's clock was set back";
 }
 
 TEST_F(RedisWire, AnExtendKeepsWhatItDoesNotKnow) {
@@ -159,7 +207,7 @@ TEST_F(RedisWire, SomethingOfAnotherTypeIsLeftAlone) {
 }
 
 TEST_F(RedisWire, ACounterThatIsNoNumberGrantsNothing) {
-  for (const std::string broken : {"text", "1.5", "-3", "900000000000000"}) {
+  for (const std::string broken : {"text", "1.5", "1e3", "0x10", " 7", "nan", "-3", "900000000000000"}) {
     server.command({"SET", "syncguard:fence:syncguard:key", broken});
     expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
     EXPECT_EQ(server.command({"GET", "syncguard:fence:syncguard:key"}), broken);

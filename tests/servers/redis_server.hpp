@@ -28,7 +28,7 @@ class RedisServer {
     // More lines of its configuration.
     std::vector<std::string> configuration{};
   };
-  // The user that tests of locks sign in as. It may do what the guide says that locks need, and nothing else.
+  // The user that tests of locks sign in as. It may do what docs/redis.md says that locks need, and nothing else.
   static constexpr const char* user = "locker";
   static constexpr const char* password = "p@ss:w/rd?";
 

@@ -1,5 +1,7 @@
 #include "core/liveness.hpp"
 
+#include "liveness_cases.hpp"
+
 #include <gtest/gtest.h>
 
 namespace syncguard::core {
@@ -9,16 +11,8 @@ using std::chrono::milliseconds;
 
 constexpr Timestamp at(int ms) { return Timestamp(milliseconds(ms)); }
 
-// The cases that Lua and SQL are tested against as well.
 TEST(Liveness, HoldsUntilTheToleranceAfterTheExpiryIsOver) {
-  struct Case {
-    int expires_at;
-    int now;
-    bool live;
-  };
-  for (const auto& [expires_at, now, live] :
-       {Case{10'000, 9'000, true}, Case{10'000, 10'000, true}, Case{10'000, 10'999, true}, Case{10'000, 11'000, false},
-        Case{10'000, 11'001, false}}) {
+  for (const auto& [expires_at, now, live] : testing::liveness_cases) {
     EXPECT_EQ(is_live(at(expires_at), at(now)), live) << expires_at << " at " << now;
   }
 }

@@ -77,9 +77,10 @@ TEST(RedisUrl, KnowsTls) {
 TEST(RedisUrl, RefusesTheRestWithoutRepeatingIt) {
   for (const std::string text :
        {"redis:host", "redis:/host", "redis://host:secret", "redis://host:0", "redis://host:65536",
-        "redis://host/secret", "redis://host/-1", "redis://[::1", "redis://[::1]secret", "redis+unix:", "redis+unix://",
-        "redis://host?ca_file=/x", "redis://host?verify=false", "redis://host?connections=0",
-        "redis://host?connections=65", "redis://host?queue=0"}) {
+        "redis://host/secret", "redis://me:12?secret@host?prefix=x", "redis+unix://me:p?secret@/run/r?prefix=x",
+        "redis://host/2?database=3", "redis://host/-1", "redis://[::1", "redis://[::1]secret",
+        "redis+unix:", "redis+unix://", "redis://host?ca_file=/x", "redis://host?verify=false",
+        "redis://host?connections=0", "redis://host?connections=65", "redis://host?queue=0"}) {
     const auto error = error_of([&] { (void)parse(text); });
     ASSERT_TRUE(error) << text;
     EXPECT_EQ(error->code(), ErrorCode::invalid_argument) << text;
@@ -99,6 +100,8 @@ TEST(RedisUrl, OptionsThatMakeNoSenseAreRefused) {
   refused([](RedisOptions& options) { options.connect_timeout = {}; });
   refused([](RedisOptions& options) { options.operation_timeout = {}; });
   refused([](RedisOptions& options) { options.keep_alive = {}; });
+  refused([](RedisOptions& options) { options.keep_alive = std::chrono::hours(10); });
+  refused([](RedisOptions& options) { options.client_name = "my client"; });
   refused([](RedisOptions& options) { options.connections = 0; });
   refused([](RedisOptions& options) { options.queue = 0; });
   refused([](RedisOptions& options) { options.prefix = std::string("a\0b", 3); });
