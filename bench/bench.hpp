@@ -59,6 +59,8 @@ Compared compare(const Settings& settings, Library library, Floor floor) {
 // The parts, in the order in which they run.
 void measure_cycles(const Settings& settings, Report& report);
 void measure_contention(const Settings& settings, Report& report);
+// What the server itself needs; only for Redis.
+void measure_scripts(const Settings& settings, Report& report);
 void measure_growth(const Settings& settings, Report& report);
 void measure_held_leases(const Settings& settings, Report& report);
 

@@ -53,6 +53,9 @@ int main(int argc, char** argv) {
   try {
     Report report;
     measure_cycles(settings, report);
+#ifdef SYNCGUARD_HAS_REDIS
+    if (settings.url.starts_with("redis")) measure_scripts(settings, report);
+#endif
     measure_contention(settings, report);
     measure_growth(settings, report);
     measure_held_leases(settings, report);

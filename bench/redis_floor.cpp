@@ -29,18 +29,20 @@ class Connection {
     if (options.database != 0) run({"SELECT", std::to_string(options.database)});
   }
 
-  void run(const std::vector<std::string>& words) {
+  // What it answers, where that is text.
+  std::string run(const std::vector<std::string>& words) {
     std::vector<const char*> texts;
     std::vector<std::size_t> sizes;
     for (const auto& word : words) {
       texts.push_back(word.data());
       sizes.push_back(word.size());
     }
-    const std::unique_ptr<void, void (*)(void*)> reply(
-        redisCommandArgv(context_.get(), static_cast<int>(words.size()), texts.data(), sizes.data()), freeReplyObject);
-    if (!reply || static_cast<redisReply*>(reply.get())->type == REDIS_REPLY_ERROR) {
-      throw std::runtime_error("hiredis was refused");
-    }
+    const std::unique_ptr<redisReply, void (*)(void*)> reply(
+        static_cast<redisReply*>(
+            redisCommandArgv(context_.get(), static_cast<int>(words.size()), texts.data(), sizes.data())),
+        freeReplyObject);
+    if (!reply || reply->type == REDIS_REPLY_ERROR) throw std::runtime_error("hiredis was refused");
+    return reply->type == REDIS_REPLY_STRING ? std::string(reply->str, static_cast<std::size_t>(reply->len)) : "";
   }
 
  private:
@@ -68,6 +70,33 @@ Floor redis_floor(const std::string& text) {
     };
   };
   return {.name = "hiredis, blocking, the same scripts", .make_caller = make_caller};
+}
+
+void measure_scripts(const Settings& settings, Report& report) {
+  BackendUrl url(settings.url);
+  const auto options = redis::options_of(url);
+  Connection connection(options);
+  Locks locks = open(settings.url);
+  constexpr int calls = 2000;
+  std::vector<Lease> leases;
+  const auto measure = [&](const std::string& name, const auto& step) {
+    connection.run({"CONFIG", "RESETSTAT"});
+    for (int i = 0; i < calls; ++i) step(i);
+    const auto stats = connection.run({"INFO", "commandstats"});
+    const std::string field = "usec_per_call=";
+    const auto script = stats.find("cmdstat_evalsha:");
+    if (script == std::string::npos) throw std::runtime_error("Redis does not tell what scripts cost");
+    report.add({.group = "time of one script on the server",
+                .name = name,
+                .value = std::stod(stats.substr(stats.find(field, script) + field.size())),
+                .unit = "us"});
+  };
+  measure("acquire", [&](int i) { leases.push_back(locks.acquire("script " + std::to_string(i))); });
+  measure("acquire, contended", [&](int i) { (void)locks.try_acquire("script " + std::to_string(i)); });
+  measure("is_locked", [&](int i) { (void)locks.is_locked("script " + std::to_string(i)); });
+  measure("lookup", [&](int i) { (void)locks.lookup(leases[static_cast<std::size_t>(i)].id()); });
+  measure("extend", [&](int i) { (void)leases[static_cast<std::size_t>(i)].extend(30s); });
+  measure("release", [&](int i) { (void)leases[static_cast<std::size_t>(i)].release(); });
 }
 
 }  // namespace syncguard::bench

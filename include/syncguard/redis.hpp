@@ -62,9 +62,10 @@ struct RedisOptions {
 // database, client_name, connect_timeout, operation_timeout, keep_alive, connections, queue, cleanup_in_is_locked, and
 // with TLS verify, ca_file, certificate_file, key_file, server_name.
 //
-// Connects on the first operation, and again on the next one after a connection was lost. The server's clock decides
-// about expiry. Fences are as durable as the server's persistence: appendonly yes, appendfsync always for all of it.
-// Throws LockError(invalid_argument) for options that make no sense.
+// Connects on the first operation, and again on the next one after a connection was lost. An open connection is read
+// from, so that an executor of the caller's has work until the client is closed. The server's clock decides about
+// expiry. Fences are as durable as the server's persistence: appendonly yes, appendfsync always for all of it. Throws
+// LockError(invalid_argument) for options that make no sense.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> make_redis_backend(RedisOptions options, Log log = {});
 
 }  // namespace syncguard

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -26,7 +27,8 @@ Guarded& guarded() {
 void before_fork() { guarded().mutex.lock(); }
 void in_parent() { guarded().mutex.unlock(); }
 void in_child() {
-  const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+  // A socket, because a reactor of the child's may watch it.
+  const int nowhere = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   for (const int descriptor : guarded().descriptors) dup3(nowhere, descriptor, O_CLOEXEC);
   close(nowhere);
   guarded().mutex.unlock();
