@@ -34,6 +34,9 @@ class SYNCGUARD_EXPORT BackendUrl {
   std::optional<std::int64_t> take_integer(std::string_view name, std::int64_t least, std::int64_t most);
   std::optional<bool> take_flag(std::string_view name);
 
+  // Takes out all that are left, for a library that knows them.
+  std::map<std::string, std::string, std::less<>> take_all();
+
   // Throws LockError(invalid_argument), naming the options that nobody took and those that are known, if any are left.
   void expect_no_more_options() const;
 

@@ -118,6 +118,8 @@ std::optional<bool> BackendUrl::take_flag(std::string_view name) {
   refuse_value(name, "true or false", *text);
 }
 
+std::map<std::string, std::string, std::less<>> BackendUrl::take_all() { return std::exchange(options_, {}); }
+
 void BackendUrl::expect_no_more_options() const {
   if (options_.empty()) return;
   std::vector<std::string> unknown;

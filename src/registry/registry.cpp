@@ -1,6 +1,9 @@
 #include <syncguard/registry.hpp>
 
 #include "backends/memory/memory_url.hpp"
+#ifdef SYNCGUARD_HAS_POSTGRES
+#include "backends/postgres/postgres_url.hpp"
+#endif
 #ifdef SYNCGUARD_HAS_REDIS
 #include "backends/redis/redis_url.hpp"
 #endif
@@ -19,8 +22,11 @@ struct Registry {
   // A new backend is one line here.
   std::map<std::string, BackendFactory, std::less<>> factories = {
       {"memory", memory::from_url},
+#ifdef SYNCGUARD_HAS_POSTGRES
+      {"postgres", postgres::from_url}, {"postgresql", postgres::from_url},
+#endif
 #ifdef SYNCGUARD_HAS_REDIS
-      {"redis", redis::from_url},   {"rediss", redis::from_url}, {"redis+unix", redis::from_url},
+      {"redis", redis::from_url},       {"rediss", redis::from_url},        {"redis+unix", redis::from_url},
 #endif
 #ifdef SYNCGUARD_HAS_SQLITE
       {"sqlite", sqlite::from_url},
@@ -57,6 +63,13 @@ std::unique_ptr<Backend> make_backend(BackendUrl& url, const BackendContext& con
     const auto found = known.factories.find(url.scheme());
     if (found != known.factories.end()) factory = found->second;
   }
+#ifndef SYNCGUARD_HAS_POSTGRES
+  if (!factory && url.scheme().starts_with("postgres")) {
+    throw LockError(ErrorCode::invalid_argument,
+                    "this build has no PostgreSQL backend: install libpq (Debian: libpq-dev) and configure with "
+                    "-DSYNCGUARD_POSTGRES=ON");
+  }
+#endif
 #ifndef SYNCGUARD_HAS_REDIS
   if (!factory && url.scheme().starts_with("redis")) {
     throw LockError(ErrorCode::invalid_argument,

@@ -1,0 +1,155 @@
+#include "backends/postgres/listener.hpp"
+
+#include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+#include <asio/strand.hpp>
+#include <asio/this_coro.hpp>
+
+#include <exception>
+#include <utility>
+
+namespace syncguard::postgres {
+namespace {
+
+constexpr std::chrono::seconds show_every{10};
+
+}  // namespace
+
+Listener::Listener(std::string connection, std::chrono::milliseconds connect_timeout, std::string seen)
+    : connection_(std::move(connection)), connect_timeout_(connect_timeout), seen_(std::move(seen)) {}
+
+asio::awaitable<void> Listener::add(LockId waiter, std::function<void()> wake, CallLimits limits) {
+  const auto executor = co_await asio::this_coro::executor;
+  const auto wake_up = std::make_shared<async::WakeUp>();
+  {
+    const std::lock_guard lock(mutex_);
+    waiters_.insert_or_assign(waiter, std::move(wake));
+    if (state_ == State::listening) co_return;
+    if (state_ == State::closed) throw LockError(ErrorCode::aborted, "the client is closed");
+    waiting_for_connection_.push_back(wake_up);
+    if (state_ == State::idle) {
+      state_ = State::connecting;
+      if (!strand_) strand_ = asio::make_strand(executor);
+      asio::post(strand_, [self = shared_from_this()] {
+        asio::co_spawn(self->strand_, self->listen(), [self](const std::exception_ptr& error) {
+          if (error) std::terminate();
+        });
+      });
+    }
+  }
+  const auto reason = co_await wake_up->wait(limits.deadline, limits.stop);
+  const std::lock_guard lock(mutex_);
+  std::erase(waiting_for_connection_, wake_up);
+  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested");
+  if (reason == async::WakeUp::Reason::timed_out) {
+    throw LockError(ErrorCode::network_timeout, "PostgreSQL could not be listened to in time");
+  }
+  if (state_ != State::listening) {
+    throw failure_ ? LockError(*failure_) : LockError(ErrorCode::aborted, "the client is closed");
+  }
+}
+
+void Listener::remove(const LockId& waiter) {
+  const std::lock_guard lock(mutex_);
+  waiters_.erase(waiter);
+}
+
+asio::awaitable<void> Listener::listen() {
+  std::optional<LockError> failure;
+  try {
+    co_await listen_until_lost();
+  } catch (const LockError& error) {
+    failure = error;
+  } catch (const std::exception&) {
+    failure = LockError(ErrorCode::internal, "listening to PostgreSQL failed unexpectedly");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::closed) state_ = State::idle;
+    failure_ = failure;
+    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
+  }
+  // Nobody knows what they missed: all try, and join again.
+  wake_everybody();
+}
+
+asio::awaitable<void> Listener::listen_until_lost() {
+  const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::now() + connect_timeout_};
+  const auto connection = co_await Connection::open(connection_, connect_timeout_, false, strand_, limits);
+  const std::string listen_sql = "LISTEN syncguard_wake";
+  // Named before they are awaited: g++ 12 would destroy them twice.
+  const std::vector<Statement> listen_statements = {{.name = "listen", .sql = &listen_sql}};
+  (void)co_await connection->run(listen_statements);
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::closed) co_return;
+    state_ = State::listening;
+    listening_ = connection.get();
+    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
+  }
+  const struct Forget {
+    Listener& listener;
+    ~Forget() {
+      const std::lock_guard lock(listener.mutex_);
+      listener.listening_ = nullptr;
+    }
+  } forget{*this};
+  for (;;) {
+    const auto payloads = co_await connection->notifications(std::chrono::steady_clock::now() + show_every);
+    for (const auto& payload : payloads) tell(payload);
+    {
+      const std::lock_guard lock(mutex_);
+      if (state_ == State::closed) co_return;
+    }
+    if (!payloads.empty()) continue;
+    const auto waiters = everybody();
+    if (waiters == "{}") continue;
+    const std::vector<Statement> seen_statements = {{.name = "seen", .sql = &seen_, .values = {waiters}}};
+    (void)co_await connection->run(seen_statements);
+  }
+}
+
+void Listener::tell(const std::string& waiter) {
+  if (!LockId::is_valid(waiter)) return;
+  std::function<void()> wake;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiters_.find(LockId(waiter));
+    if (found != waiters_.end()) wake = found->second;
+  }
+  if (wake) wake();
+}
+
+void Listener::wake_everybody() {
+  std::vector<std::function<void()>> wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, wake] : waiters_) wakes.push_back(wake);
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+// As PostgreSQL writes an array.
+std::string Listener::everybody() {
+  const std::lock_guard lock(mutex_);
+  std::string ids;
+  for (const auto& [id, wake] : waiters_) ids += (ids.empty() ? "" : ",") + id.str();
+  return "{" + ids + "}";
+}
+
+void Listener::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(state_, State::closed) == State::closed) return;
+    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
+    if (strand_) {
+      asio::post(strand_, [self = shared_from_this()] {
+        const std::lock_guard strand_lock(self->mutex_);
+        if (self->listening_ != nullptr) self->listening_->close();
+      });
+    }
+  }
+  std::stop_source(stop_).request_stop();
+}
+
+}  // namespace syncguard::postgres

@@ -1,0 +1,55 @@
+#include "backends/postgres/postgres_url.hpp"
+
+#include <libpq-fe.h>
+
+#include <memory>
+
+namespace syncguard::postgres {
+namespace {
+
+std::string encoded(const std::string& text) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  std::string result;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                       c == '_' || c == '.' || c == '~' || c == '/';
+    if (plain) {
+      result += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      result += '%';
+      result += digits[byte >> 4U];
+      result += digits[byte & 0xfU];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+PostgresOptions options_of(BackendUrl& url) {
+  constexpr std::int64_t most_connections = 1000;
+  PostgresOptions options;
+  options.table = url.take_text("table").value_or(options.table);
+  options.fence_table = url.take_text("fence_table").value_or(options.fence_table);
+  if (const auto pool = url.take_integer("pool", 1, most_connections)) options.pool = static_cast<std::size_t>(*pool);
+  options.prepare = url.take_flag("prepare").value_or(options.prepare);
+  options.listen_url = url.take_text("listen_url").value_or("");
+  if (const auto seconds = url.take_duration("connect_timeout")) options.connect_timeout = *seconds;
+  options.operation_timeout = url.take_duration("operation_timeout").value_or(options.operation_timeout);
+  options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(options.cleanup_in_is_locked);
+
+  options.connection = "postgresql:" + url.rest();
+  char separator = '?';
+  for (const auto& [name, value] : url.take_all()) {
+    options.connection += separator + encoded(name) + "=" + encoded(value);
+    separator = '&';
+  }
+  return options;
+}
+
+std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context) {
+  return make_postgres_backend(options_of(url), context.log);
+}
+
+}  // namespace syncguard::postgres

@@ -1,0 +1,1 @@
+turn AS (SELECT NULL::bigint AS turn_until_ms WHERE false),
