@@ -147,7 +147,7 @@ void measure_contention(const Settings& settings, Report& report) {
   for (const int workers : {8, 64}) {
     const auto so_many = std::to_string(workers);
     {
-      const auto shared = open(settings.url);
+      auto shared = open(settings.url);
       report.add(contest(so_many + " threads of one client", settings, [&](const Key& key, Clock::time_point end) {
         return run_threads(workers, key, end, [&] { return shared; });
       }));

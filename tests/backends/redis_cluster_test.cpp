@@ -31,8 +31,7 @@ TEST(RedisCluster, RefusesAPrefixWithoutAHashTagAndSaysHowToMendIt) {
 }
 
 // Two nodes; all slots belong to the second.
-class TwoNodes : public ::testing::Test {
- protected:
+struct TwoNodes : public ::testing::Test {
   TwoNodes() {
     owner.command({"CLUSTER", "ADDSLOTSRANGE", "0", "16383"});
     entry.command({"CLUSTER", "MEET", "127.0.0.1", std::to_string(owner.port())});

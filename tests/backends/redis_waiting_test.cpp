@@ -24,8 +24,7 @@ using std::chrono::steady_clock;
 constexpr AcquireOptions patient{
     .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 30s, .max_delay = 30s}};
 
-class RedisWaiting : public ::testing::Test {
- protected:
+struct RedisWaiting : public ::testing::Test {
   void expect_queue(int length) {
     EXPECT_TRUE(eventually([&] { return server.command({"ZCARD", "syncguard-queue:key"}) == std::to_string(length); }));
   }
@@ -153,11 +152,11 @@ TEST_F(RedisWaiting, SomebodyWhoIgnoresTheQueueCostsTimeOnly) {
     const auto now =
         std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
-    server.command({"EVAL",
-                    "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1], 'PX', 1500)"
-                    "redis.call('ZPOPMIN', KEYS[2]) redis.call('SET', KEYS[3], ARGV[2], 'PX', 50)"
-                    "return redis.call('PUBLISH', ARGV[3], '')",
-                    "3", "syncguard:key", "syncguard-queue:key", "syncguard-turn:key",
+    const std::string barge_in = R"(
+        redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1], 'PX', 1500)
+        redis.call('ZPOPMIN', KEYS[2]) redis.call('SET', KEYS[3], ARGV[2], 'PX', 50)
+        return redis.call('PUBLISH', ARGV[3], ''))";
+    server.command({"EVAL", barge_in, "3", "syncguard:key", "syncguard-queue:key", "syncguard-turn:key",
                     R"({"key":"key","lockId":")" + id + R"(","fence":"000000000000007","acquiredAtMs":)" +
                         std::to_string(now) + R"(,"expiresAtMs":)" + std::to_string(now + 500) + "}",
                     waiting_id, "syncguard-wake:" + waiting_id});

@@ -24,8 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-class RedisWire : public ::testing::Test {
- protected:
+struct RedisWire : public ::testing::Test {
   RedisServer server;
   Locks locks = open(server.url());
 };

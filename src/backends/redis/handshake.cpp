@@ -61,8 +61,9 @@ asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& opt
 
   const auto signed_in = [](const Reply& reply) {
     if (!reply.is_error()) return;
-    const auto error = server_error(reply.text);
-    if (error.code() == ErrorCode::rate_limited || code_of(reply.text) == "DENIED") throw error;
+    const bool about_this_client =
+        code_of(reply.text) != "DENIED" && server_error(reply.text).code() != ErrorCode::rate_limited;
+    if (!about_this_client) throw server_error(reply.text, Effect::none);
     // Without the server's words: they may repeat the password, as in "unknown command 'AUTH', with args beginning
     // with".
     throw LockError(ErrorCode::auth_failed, "Redis refused the user or the password");
