@@ -12,8 +12,19 @@ namespace {
 
 // One for all tests of this program: starting it takes long.
 PostgresServer& server() {
-  static PostgresServer instance;
+  static PostgresServer instance({.tls = true});
   return instance;
+}
+PgBouncer& pooler() {
+  static PgBouncer instance(server());
+  return instance;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
 }
 
 // Tables of its own, reached with nothing of the backend's in between.
@@ -59,6 +70,8 @@ class PostgresFixture : public BackendFixture {
     return !server().execute("SELECT 1 FROM " + locks_ + " WHERE key = $1", {key.str()}).empty();
   }
   std::optional<std::string> url() override { return url_; }
+  // Nobody can listen through a pooler of transactions.
+  bool tells_waiters() override { return url_.find("listen_url=off") == std::string::npos; }
 
  private:
   std::string locks_;
@@ -72,6 +85,21 @@ SYNCGUARD_CONTRACT_SUITE(PostgresTcp, [] {
 });
 SYNCGUARD_CONTRACT_SUITE(PostgresUnix, [] {
   return std::make_unique<PostgresFixture>([](const std::string& options) { return server().unix_url(options); });
+});
+SYNCGUARD_CONTRACT_SUITE(PostgresTls, [] {
+  return std::make_unique<PostgresFixture>([](const std::string& options) {
+    return server().url("?sslmode=verify-full&sslrootcert=" + server().file("ca.crt").string() + options);
+  });
+});
+SYNCGUARD_CONTRACT_SUITE(PostgresPooled, [] {
+  return std::make_unique<PostgresFixture>(
+      [](const std::string& options) { return pooler().url("?prepare=false&listen_url=off" + options); });
+});
+// Operations through the pooler, wake-ups past it.
+SYNCGUARD_CONTRACT_SUITE(PostgresPooledListening, [] {
+  return std::make_unique<PostgresFixture>([](const std::string& options) {
+    return pooler().url("?prepare=false&listen_url=" + replaced(server().url(), ":", "%3A") + options);
+  });
 });
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "servers/postgres_server.hpp"
 
+#include "servers/certificates.hpp"
+
 #include <libpq-fe.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,23 +28,26 @@ std::filesystem::path programs() {
   return found.empty() ? std::filesystem::path() : found.back();
 }
 
-}  // namespace
-
-// Drops root, if the tests have it.
-std::vector<std::string> PostgresServer::command(std::vector<std::string> words) const {
-  words.front() = programs() / words.front();
+// Drops root, if the tests have it: neither PostgreSQL nor PgBouncer runs with it.
+std::vector<std::string> as_other_user(const std::vector<std::string>& words) {
   if (geteuid() != 0) return words;
   std::vector<std::string> as_other = {"setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"};
   as_other.insert(as_other.end(), words.begin(), words.end());
   return as_other;
 }
 
-PostgresServer::PostgresServer(std::vector<std::string> configuration) : configuration_(std::move(configuration)) {
-  const auto log = folder_.path() / "log";
-  if (geteuid() == 0) run_program({"chown", "postgres", folder_.path().string()}, "/dev/null");
-  run_program(command({"initdb", "--pgdata=" + data().string(), "--username=postgres", "--auth=trust",
-                       "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"}),
-              log);
+void give_to_other_user(const std::filesystem::path& folder) {
+  if (geteuid() == 0) run_program({"chown", "-R", "postgres", folder.string()}, "/dev/null");
+}
+
+}  // namespace
+
+PostgresServer::PostgresServer(Options options) : options_(std::move(options)) {
+  if (options_.tls) make_certificates(folder_.path());
+  give_to_other_user(folder_.path());
+  run_program(as_other_user({(programs() / "initdb").string(), "--pgdata=" + data().string(), "--username=postgres",
+                             "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"}),
+              folder_.path() / "log");
   constexpr int attempts = 10;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     port_ = free_port();
@@ -64,9 +69,14 @@ void PostgresServer::start() {
     std::ofstream file(data() / "postgresql.conf");
     file << "listen_addresses = '127.0.0.1'\nport = " << port_ << "\nunix_socket_directories = '"
          << folder_.path().string() << "'\nmax_connections = 100\nshared_buffers = 16MB\n";
-    for (const auto& line : configuration_) file << line << '\n';
+    if (options_.tls) {
+      file << "ssl = on\nssl_cert_file = '" << (folder_.path() / "server.crt").string() << "'\nssl_key_file = '"
+           << (folder_.path() / "server.key").string() << "'\n";
+    }
+    for (const auto& line : options_.configuration) file << line << '\n';
   }
-  process_ = std::make_unique<ChildProcess>(command({"postgres", "-D", data().string()}), folder_.path() / "log");
+  process_ = std::make_unique<ChildProcess>(as_other_user({(programs() / "postgres").string(), "-D", data().string()}),
+                                            folder_.path() / "log");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   for (;;) {
     try {
@@ -85,12 +95,15 @@ void PostgresServer::stop_at_once() {
   process_.reset();
 }
 
-void PostgresServer::pause() const { kill(-process_->pid(), SIGSTOP); }
-void PostgresServer::resume() const { kill(-process_->pid(), SIGCONT); }
+// The server is many processes: all of them.
+void PostgresServer::pause() const { run_program({"pkill", "-STOP", "-f", data().string()}, "/dev/null"); }
+void PostgresServer::resume() const { run_program({"pkill", "-CONT", "-f", data().string()}, "/dev/null"); }
 
-std::string PostgresServer::url(const std::string& options) const {
-  return "postgres://postgres@127.0.0.1:" + std::to_string(port_) + "/postgres" + options;
+std::string PostgresServer::url_of(const std::string& user, const std::string& options) const {
+  return "postgres://" + user + "@127.0.0.1:" + std::to_string(port_) + "/postgres" + options;
 }
+
+std::string PostgresServer::url(const std::string& options) const { return url_of("postgres", options); }
 
 std::string PostgresServer::unix_url(const std::string& options) const {
   return "postgres:///postgres?host=" + folder_.path().string() + "&port=" + std::to_string(port_) + "&user=postgres" +
@@ -115,6 +128,30 @@ std::string PostgresServer::execute(const std::string& sql, const std::vector<st
     throw std::runtime_error(PQerrorMessage(connection.get()));
   }
   return PQntuples(result.get()) > 0 && PQnfields(result.get()) > 0 ? PQgetvalue(result.get(), 0, 0) : "";
+}
+
+PgBouncer::PgBouncer(const PostgresServer& server) {
+  constexpr int attempts = 10;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    port_ = free_port();
+    std::ofstream(folder_.path() / "pgbouncer.ini")
+        << "[databases]\n* = host=127.0.0.1 user=postgres port=" << server.port()
+        << "\n[pgbouncer]\npool_mode = transaction\nauth_type = any\nlisten_addr = 127.0.0.1\nlisten_port = " << port_
+        << "\nunix_socket_dir =\nmax_client_conn = 500\ndefault_pool_size = 20\n";
+    give_to_other_user(folder_.path());
+    process_ = std::make_unique<ChildProcess>(as_other_user({"pgbouncer", (folder_.path() / "pgbouncer.ini").string()}),
+                                              folder_.path() / "log");
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (process_->is_running() && std::chrono::steady_clock::now() < end) {
+      if (PQping(url().c_str()) == PQPING_OK) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  throw std::runtime_error("pgbouncer does not start");
+}
+
+std::string PgBouncer::url(const std::string& options) const {
+  return "postgres://postgres@127.0.0.1:" + std::to_string(port_) + "/postgres" + options;
 }
 
 }  // namespace syncguard::testing

@@ -14,8 +14,13 @@ namespace syncguard::testing {
 // Run as another user where the tests run as root, which PostgreSQL does not do.
 class PostgresServer {
  public:
-  // Lines of its configuration.
-  explicit PostgresServer(std::vector<std::string> configuration = {});
+  struct Options {
+    bool tls = false;
+    // More lines of its configuration.
+    std::vector<std::string> configuration{};
+  };
+  PostgresServer() : PostgresServer(Options{}) {}
+  explicit PostgresServer(Options options);
   PostgresServer(const PostgresServer&) = delete;
   PostgresServer& operator=(const PostgresServer&) = delete;
   ~PostgresServer();
@@ -25,6 +30,10 @@ class PostgresServer {
   [[nodiscard]] std::string url(const std::string& options = "") const;
   // By a Unix socket.
   [[nodiscard]] std::string unix_url(const std::string& options = "") const;
+
+  // By TCP, as somebody else, to another server's port if one is given.
+  [[nodiscard]] std::string url_of(const std::string& user, const std::string& options = "") const;
+  [[nodiscard]] std::filesystem::path file(const std::string& name) const { return folder_.path() / name; }
 
   void start();
   // As `pg_ctl stop -m immediate`: no more than a kill leaves behind.
@@ -38,10 +47,21 @@ class PostgresServer {
 
  private:
   [[nodiscard]] std::filesystem::path data() const { return folder_.path() / "data"; }
-  [[nodiscard]] std::vector<std::string> command(std::vector<std::string> words) const;
-
   const TemporaryFolder folder_;
-  const std::vector<std::string> configuration_;
+  const Options options_;
+  int port_ = 0;
+  std::unique_ptr<ChildProcess> process_;
+};
+
+// A pooler of transactions in front of a server.
+class PgBouncer {
+ public:
+  explicit PgBouncer(const PostgresServer& server);
+
+  [[nodiscard]] std::string url(const std::string& options = "") const;
+
+ private:
+  const TemporaryFolder folder_;
   int port_ = 0;
   std::unique_ptr<ChildProcess> process_;
 };

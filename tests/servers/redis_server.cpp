@@ -1,5 +1,7 @@
 #include "servers/redis_server.hpp"
 
+#include "servers/certificates.hpp"
+
 #include <hiredis/hiredis.h>
 #include <signal.h>
 
@@ -29,7 +31,7 @@ std::string text_of(const redisReply& reply) {
 }  // namespace
 
 RedisServer::RedisServer(Options options) : options_(std::move(options)) {
-  if (options_.tls) make_certificates();
+  if (options_.tls) make_certificates(folder_.path());
   // Another test may have been faster to take the port.
   constexpr int attempts = 10;
   for (int attempt = 0; attempt < attempts; ++attempt) {
@@ -44,29 +46,6 @@ RedisServer::RedisServer(Options options) : options_(std::move(options)) {
 }
 
 RedisServer::~RedisServer() = default;
-
-void RedisServer::make_certificates() const {
-  const auto path = [this](const char* name) { return file(name).string(); };
-  const auto log = file("openssl.log");
-  const auto key = [&](const char* name) {
-    run_program({"openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path(name)}, log);
-  };
-  key("ca.key");
-  run_program({"openssl", "req", "-x509", "-new", "-key", path("ca.key"), "-subj", "/CN=test authority", "-days", "2",
-               "-out", path("ca.crt")},
-              log);
-  for (const std::string who : {"server", "client"}) {
-    key((who + ".key").c_str());
-    run_program({"openssl", "req", "-new", "-key", path((who + ".key").c_str()), "-subj", "/CN=" + who, "-out",
-                 path((who + ".csr").c_str())},
-                log);
-    std::ofstream(file("extensions")) << "subjectAltName=DNS:localhost,IP:127.0.0.1\n";
-    run_program({"openssl", "x509", "-req", "-in", path((who + ".csr").c_str()), "-CA", path("ca.crt"), "-CAkey",
-                 path("ca.key"), "-CAcreateserial", "-days", "2", "-extfile", path("extensions"), "-out",
-                 path((who + ".crt").c_str())},
-                log);
-  }
-}
 
 void RedisServer::start_without_waiting() {
   {

@@ -63,7 +63,6 @@ class RedisServer {
 
  private:
   [[nodiscard]] bool is_ready();
-  void make_certificates() const;
   std::string run(const std::vector<std::string>& words, bool& is_error);
 
   const Options options_;

@@ -237,7 +237,7 @@ asio::awaitable<void> Connection::roll_back() {
 }
 
 bool Connection::is_usable() {
-  return PQstatus(connection_) == CONNECTION_OK && PQconsumeInput(connection_) != 0 &&
+  return !closed_ && PQstatus(connection_) == CONNECTION_OK && PQconsumeInput(connection_) != 0 &&
          PQstatus(connection_) == CONNECTION_OK && PQtransactionStatus(connection_) == PQTRANS_IDLE;
 }
 

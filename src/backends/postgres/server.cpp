@@ -99,6 +99,7 @@ asio::awaitable<std::shared_ptr<Listener>> Server::listener(CallLimits limits) {
 }
 
 asio::awaitable<Rows> Server::run(Steps steps, CallLimits limits, const LockId* id) {
+  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
   if (id != nullptr) co_await wait_for_what_is_under_way(*id, limits);
   const auto known = co_await statements(limits);
   auto pooled = co_await pool_.take(limits);
