@@ -241,9 +241,11 @@ bool Connection::is_usable() {
          PQstatus(connection_) == CONNECTION_OK && PQtransactionStatus(connection_) == PQTRANS_IDLE;
 }
 
-void Connection::cancel() const {
-  std::array<char, 256> words{};
-  if (cancel_) PQcancel(cancel_.get(), words.data(), static_cast<int>(words.size()));
+std::function<void()> Connection::canceller() const {
+  return [request = cancel_] {
+    std::array<char, 256> words{};
+    if (request) PQcancel(request.get(), words.data(), static_cast<int>(words.size()));
+  };
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@
 #include <asio/awaitable.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -70,9 +72,9 @@ class Connection {
   // False after the connection was lost, or closed by the server while nobody used it.
   [[nodiscard]] bool is_usable();
 
-  // Ends, on the server, what run() does. On any thread, while run() is under way; blocks for as long as connecting
-  // takes.
-  void cancel() const;
+  // Ends, on the server, what run() does. On any thread, also when the connection is gone; blocks for as long as
+  // connecting takes.
+  [[nodiscard]] std::function<void()> canceller() const;
 
   // For a connection that listens: the payloads of all notifications, as soon as there are some, or none by the given
   // time. Throws LockError when the connection is lost.
@@ -89,7 +91,7 @@ class Connection {
   [[noreturn]] void throw_lost() const;
 
   pg_conn* const connection_;
-  const std::unique_ptr<pg_cancel, void (*)(pg_cancel*)> cancel_;
+  const std::shared_ptr<pg_cancel> cancel_;
   asio::posix::stream_descriptor descriptor_;
   bool closed_ = false;
   const net::ForkGuard fork_guard_;

@@ -189,9 +189,7 @@ asio::awaitable<void> Server::perform(std::shared_ptr<Exchange> current) {
 void Server::cancel(const std::shared_ptr<Exchange>& current) {
   const auto strand = current->pooled.strand;
   try {
-    async::start_thread("syncguard-pg", [self = shared_from_this(), current] {
-      current->pooled.connection->cancel();
-    }).detach();
+    async::start_thread("syncguard-pg", current->pooled.connection->canceller()).detach();
   } catch (const std::system_error&) {
     log_.debug("no thread could be started to cancel what PostgreSQL does");
   }
