@@ -61,7 +61,10 @@ PostgresServer::PostgresServer(Options options) : options_(std::move(options)) {
 }
 
 PostgresServer::~PostgresServer() {
-  if (process_) stop_at_once();
+  if (!process_) return;
+  // A test may have failed while it was paused.
+  resume();
+  stop_at_once();
 }
 
 void PostgresServer::start() {
@@ -96,8 +99,14 @@ void PostgresServer::stop_at_once() {
 }
 
 // The server is many processes: all of them.
-void PostgresServer::pause() const { run_program({"pkill", "-STOP", "-f", data().string()}, "/dev/null"); }
-void PostgresServer::resume() const { run_program({"pkill", "-CONT", "-f", data().string()}, "/dev/null"); }
+void PostgresServer::pause() const {
+  process_->send(SIGSTOP);
+  run_program({"pkill", "-STOP", "-P", std::to_string(process_->pid())}, "/dev/null");
+}
+void PostgresServer::resume() const {
+  run_program({"pkill", "-CONT", "-P", std::to_string(process_->pid())}, "/dev/null");
+  process_->send(SIGCONT);
+}
 
 std::string PostgresServer::url_of(const std::string& user, const std::string& options) const {
   return "postgres://" + user + "@127.0.0.1:" + std::to_string(port_) + "/postgres" + options;

@@ -10,6 +10,7 @@
 #include <asio/use_awaitable.hpp>
 
 #include <libpq-fe.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -237,8 +238,10 @@ asio::awaitable<void> Connection::roll_back() {
 }
 
 bool Connection::is_usable() {
-  return !closed_ && PQstatus(connection_) == CONNECTION_OK && PQconsumeInput(connection_) != 0 &&
-         PQstatus(connection_) == CONNECTION_OK && PQtransactionStatus(connection_) == PQTRANS_IDLE;
+  if (closed_ || PQstatus(connection_) != CONNECTION_OK || PQtransactionStatus(connection_) != PQTRANS_IDLE) return false;
+  // Between operations a server says nothing, unless that it ends the connection.
+  pollfd waiting{.fd = PQsocket(connection_), .events = POLLIN, .revents = 0};
+  return poll(&waiting, 1, 0) == 0;
 }
 
 std::function<void()> Connection::canceller() const {

@@ -77,6 +77,9 @@ LockError connect_error(const std::string& words) {
   if (contains(words, "database \"") && contains(words, "does not exist")) {
     return with_cause(ErrorCode::invalid_argument, "there is no such database", words);
   }
+  if (contains(words, "invalid integer value") || contains(words, "invalid port number")) {
+    return with_cause(ErrorCode::invalid_argument, "libpq does not understand the port", words);
+  }
   if (contains(words, "timeout expired")) {
     return with_cause(ErrorCode::network_timeout, "PostgreSQL could not be connected to in time", words);
   }

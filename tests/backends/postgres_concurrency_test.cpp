@@ -1,0 +1,436 @@
+// PostgreSQL under concurrency: forced interleavings, cancelling, waiting, and servers that go away.
+
+#include "eventually.hpp"
+#include "expect_error.hpp"
+#include "postgres_fixture.hpp"
+#include "servers/counting_proxy.hpp"
+#include "storm.hpp"
+
+#include <syncguard/async.hpp>
+
+#include <asio/io_context.hpp>
+
+#include <gmock/gmock.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <csignal>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+const std::string take_advisory_lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtext('key'))";
+
+struct PostgresRaces : Postgres {
+  // Until an operation of ours waits for a lock on the server.
+  void expect_blocked(int count) const {
+    EXPECT_TRUE(eventually([&] { return connections("wait_event_type = 'Lock'") == count; }));
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Interleavings
+
+TEST_F(PostgresRaces, AnExtendThatStraddlesTheExpiryAndAnAcquireDoNotBothSucceed) {
+  auto holder = client("&operation_timeout=20s");
+  auto other = client("&operation_timeout=20s");
+  auto lease = holder.acquire("key", {.ttl = 300ms});
+  const auto id = lease.detach();
+  Outsider outsider(server);
+  outsider(take_advisory_lock);
+  std::atomic<int> winners{0};
+  std::thread extending([&] {
+    if (holder.extend(id, 30s)) ++winners;
+  });
+  expect_blocked(1);
+  // Until it is over, with the tolerance.
+  std::this_thread::sleep_for(1500ms);
+  std::thread acquiring([&] {
+    if (auto taken = other.try_acquire("key")) {
+      ++winners;
+      (void)taken->detach();
+    }
+  });
+  expect_blocked(2);
+  outsider("COMMIT");
+  extending.join();
+  acquiring.join();
+  EXPECT_EQ(winners, 1) << "the acquire: the lock was dead when the extend came to it";
+  EXPECT_FALSE(holder.owns(id));
+}
+
+TEST_F(PostgresRaces, WhatWasWaitedForDoesNotCountAsTtl) {
+  auto locks = client("&operation_timeout=20s");
+  Outsider outsider(server);
+  outsider(take_advisory_lock);
+  std::optional<Lease> lease;
+  std::thread acquiring([&] { lease = locks.try_acquire("key", {.ttl = 3s}); });
+  expect_blocked(1);
+  std::this_thread::sleep_for(1s);
+  outsider("COMMIT");
+  acquiring.join();
+  ASSERT_TRUE(lease);
+  const auto left = std::stoi(server.execute(
+      "SELECT expires_at_ms - floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM syncguard_locks"));
+  EXPECT_GT(left, 2'300) << "the server counts from when it granted the lock";
+  EXPECT_LT(lease->remaining(), 2'100ms) << "the client from when it asked: it is never the later one";
+}
+
+TEST_F(PostgresRaces, ANewKeyHasNoFenceTwice) {
+  constexpr int clients = 8;
+  std::mutex mutex;
+  std::multiset<std::uint64_t> fences;
+  std::vector<Locks> all;
+  for (int i = 0; i < clients; ++i) all.push_back(client("&pool=2"));
+  for (auto& locks : all) (void)locks.is_locked("other");
+  Outsider outsider(server);
+  outsider(take_advisory_lock);
+  std::vector<std::thread> threads;
+  for (auto& locks : all) {
+    threads.emplace_back([&] {
+      auto lease = locks.acquire("key", {.wait = {.timeout = 30s}});
+      const std::lock_guard lock(mutex);
+      fences.insert(lease.fence().value());
+    });
+  }
+  expect_blocked(clients);
+  outsider("COMMIT");
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(fences.size(), static_cast<std::size_t>(clients));
+  EXPECT_EQ(std::set(fences.begin(), fences.end()).size(), fences.size());
+}
+
+TEST_F(PostgresRaces, AReleaseDoesNotRemoveWhatSomebodyElseTookMeanwhile) {
+  auto locks = client("&operation_timeout=20s");
+  auto lease = locks.acquire("key");
+  const auto id = lease.detach();
+  const auto other = LockId::generate().str();
+  Outsider outsider(server);
+  outsider(take_advisory_lock);
+  std::optional<bool> released;
+  std::thread releasing([&] { released = locks.release(id); });
+  expect_blocked(1);
+  outsider("UPDATE syncguard_locks SET lock_id = '" + other + "'; COMMIT");
+  releasing.join();
+  EXPECT_EQ(released, false);
+  EXPECT_EQ(server.execute("SELECT lock_id FROM syncguard_locks"), other);
+}
+
+TEST_F(PostgresRaces, SomebodyWhoTakesNoAdvisoryLockIsNotOverwritten) {
+  auto locks = client("&operation_timeout=20s");
+  (void)locks.is_locked("key");
+  const auto other = LockId::generate().str();
+  Outsider outsider(server);
+  // A row that is there, but not yet committed: the upsert waits for it, and then finds it alive.
+  outsider("BEGIN; INSERT INTO syncguard_locks VALUES ('key', '" + other +
+           "', 99999999999999, 1, '000000000000009', 'key')");
+  std::optional<bool> granted;
+  std::thread acquiring([&] { granted = locks.try_acquire("key").has_value(); });
+  expect_blocked(1);
+  outsider("COMMIT");
+  acquiring.join();
+  EXPECT_EQ(granted, false);
+  EXPECT_EQ(server.execute("SELECT lock_id FROM syncguard_locks"), other);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Giving up
+
+TEST_F(PostgresRaces, ATimeOutEndsTheWorkOnTheServerAndLeavesNothingBehind) {
+  auto locks = client("&operation_timeout=500ms");
+  (void)locks.is_locked("key");
+  Outsider outsider(server);
+  outsider(take_advisory_lock);
+  const auto start = steady_clock::now();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  EXPECT_LT(steady_clock::now() - start, 1s);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::network_timeout) << error->what();
+  EXPECT_TRUE(eventually([&] { return connections("state <> 'idle'") == 0; })) << "nothing waits or is open";
+  outsider("COMMIT");
+  EXPECT_FALSE(locks.is_locked("key"));
+  EXPECT_EQ(server.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
+}
+
+TEST_F(PostgresRaces, AStopEndsTheWorkOnTheServerAndLeavesNothingBehind) {
+  auto locks = client("&operation_timeout=30s");
+  (void)locks.is_locked("key");
+  Outsider outsider(server);
+  outsider(take_advisory_lock);
+  std::stop_source stop;
+  steady_clock::time_point stopped_at;
+  std::thread stopper([&] {
+    expect_blocked(1);
+    stopped_at = steady_clock::now();
+    stop.request_stop();
+  });
+  const auto error = error_of([&] { (void)locks.acquire("key", {}, stop.get_token()); });
+  const auto ended_at = steady_clock::now();
+  stopper.join();
+  EXPECT_LT(ended_at - stopped_at, 250ms);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::aborted);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_TRUE(eventually([&] { return connections("wait_event_type = 'Lock'") == 0; }))
+      << "cancelled, long before 30 s";
+  outsider("COMMIT");
+  EXPECT_TRUE(eventually([&] { return connections("state <> 'idle'") == 0; }));
+  EXPECT_FALSE(locks.is_locked("key"));
+}
+
+TEST_F(PostgresRaces, AnOperationThatIsTerminatedOrCancelledFromOutside) {
+  auto locks = client("&operation_timeout=20s");
+  (void)locks.is_locked("key");
+  for (const auto& [function, code, in_doubt] :
+       {std::tuple{"pg_terminate_backend", ErrorCode::service_unavailable, true},
+        std::tuple{"pg_cancel_backend", ErrorCode::network_timeout, false}}) {
+    Outsider outsider(server);
+    outsider(take_advisory_lock);
+    std::optional<LockError> error;
+    std::thread acquiring([&] { error = error_of([&] { (void)locks.try_acquire("key"); }); });
+    expect_blocked(1);
+    server.execute("SELECT " + std::string(function) +
+                   "(pid) FROM pg_stat_activity WHERE application_name = 'test' AND wait_event_type = 'Lock'");
+    acquiring.join();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), code) << error->what();
+    EXPECT_EQ(error->in_doubt(), in_doubt) << error->what();
+    outsider("COMMIT");
+    EXPECT_FALSE(locks.is_locked("key")) << "on a good connection";
+  }
+}
+
+TEST_F(PostgresRaces, IdleConnectionsThatTheServerClosedAreReplaced) {
+  auto locks = client();
+  (void)locks.is_locked("key");
+  server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'test'");
+  EXPECT_TRUE(eventually([&] { return connections() == 0; }));
+  EXPECT_FALSE(locks.is_locked("key")) << "nobody notices";
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// One round trip
+
+TEST_F(PostgresRaces, EveryOperationIsOneRoundTrip) {
+  CountingProxy proxy(server.port());
+  auto locks = open("postgres://postgres@127.0.0.1:" + std::to_string(proxy.port()) + "/postgres");
+  const auto trips = [&](auto operation) {
+    // The first time, statements are prepared; that costs none either, but connecting does.
+    operation();
+    const int before = proxy.round_trips();
+    operation();
+    return proxy.round_trips() - before;
+  };
+  std::optional<Lease> lease;
+  EXPECT_EQ(trips([&] {
+              if (lease) (void)lease->release();
+              lease = locks.try_acquire("key");
+            }),
+            2)
+      << "a release and an acquire";
+  EXPECT_EQ(trips([&] { (void)locks.try_acquire("key"); }), 1) << "contended";
+  EXPECT_EQ(trips([&] { (void)lease->extend(10s); }), 1);
+  EXPECT_EQ(trips([&] { (void)locks.is_locked("key"); }), 1);
+  EXPECT_EQ(trips([&] { (void)locks.lookup(lease->id()); }), 1);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Waiting
+
+constexpr AcquireOptions patient{
+    .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 30s, .max_delay = 30s}};
+
+struct PostgresWaiting : Postgres {
+  void expect_queue(int length) const {
+    EXPECT_TRUE(eventually(
+        [&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == std::to_string(length); }));
+  }
+};
+
+TEST_F(PostgresWaiting, AListenerThatWasKilledListensAgain) {
+  auto holder = client();
+  auto waiter = client();
+  auto lease = holder.acquire("key");
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+  expect_queue(1);
+  const auto listeners = "query LIKE 'LISTEN%'";
+  EXPECT_TRUE(eventually([&] { return connections(listeners) == 1; }));
+  const auto pid = server.execute("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'");
+  server.execute("SELECT pg_terminate_backend(" + pid + ")");
+  EXPECT_TRUE(eventually([&] { return connections(std::string(listeners) + " AND pid <> " + pid) == 1; }));
+  std::this_thread::sleep_for(100ms);
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  EXPECT_LT(steady_clock::now() - start, 3s);
+}
+
+TEST_F(PostgresWaiting, AWaiterThatWasKilledCostsTimeOnly) {
+  auto holder = client();
+  auto waiter = client();
+  auto lease = holder.acquire("key");
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)client().acquire("key", patient);
+    _exit(0);
+  }
+  expect_queue(1);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  std::thread waiting([&] {
+    EXPECT_TRUE(waiter.acquire(
+        "key", {.wait = {.timeout = 20s, .max_retries = 1000, .retry_delay = 100ms, .max_delay = 200ms}}));
+  });
+  expect_queue(2);
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  expect_queue(0);
+}
+
+TEST_F(PostgresWaiting, StaleEntriesAreSkippedAndCleared) {
+  auto holder = client();
+  auto waiter = client();
+  auto lease = holder.acquire("key");
+  server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('key', 'long gone', 1)");
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+  EXPECT_TRUE(eventually([&] {
+    return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE waiter <> 'long gone'") == "1";
+  }));
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  EXPECT_LT(steady_clock::now() - start, 3s);
+  expect_queue(0);
+}
+
+TEST_F(PostgresWaiting, ManyWaitersNeedNoMoreConnectionsThanThePoolAndOne) {
+  auto holder = client();
+  asio::io_context context;
+  auto waiters = open_on(context.get_executor(), server.url("?application_name=waiters&pool=5"));
+  std::vector<Lease> leases;
+  constexpr int keys = 10;
+  for (int i = 0; i < keys; ++i) leases.push_back(holder.acquire("key " + std::to_string(i)));
+  constexpr int count = 500;
+  int done = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    waiters.async_acquire("key " + std::to_string(i % keys), patient,
+                          [&](const std::exception_ptr& error, const Lease&) {
+                            EXPECT_FALSE(error);
+                            if (++done == count) context.stop();
+                          });
+  }
+  std::thread running([&] { context.run_for(100s); });
+  EXPECT_TRUE(eventually(
+      [&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == std::to_string(keys); }));
+  int most = 0;
+  const auto look = [&] {
+    most = std::max(
+        most, std::stoi(server.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiters'")));
+  };
+  look();
+  for (auto& lease : leases) EXPECT_TRUE(lease.release());
+  while (done < count && !context.stopped()) {
+    look();
+    std::this_thread::sleep_for(20ms);
+  }
+  running.join();
+  EXPECT_EQ(done, count);
+  EXPECT_LE(most, 6);
+  waiters.close();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A server that goes away
+
+TEST(PostgresFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
+  PostgresServer server;
+  setup_postgres_schema({.connection = server.url()});
+  auto locks = open(server.url("?operation_timeout=500ms"));
+  (void)locks.acquire("warm");
+  server.pause();
+  const auto start = steady_clock::now();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  EXPECT_LT(steady_clock::now() - start, 1s);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::network_timeout);
+  EXPECT_TRUE(error->in_doubt());
+  std::this_thread::sleep_for(1s);
+  server.resume();
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("other"); }); }));
+  EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks") == "0"; }))
+      << "the acquire that nobody waited for is gone";
+}
+
+[[noreturn]] void keep_working(const std::string& url, int worker, Evidence& evidence) {
+  // Not to survive the test, however that ends.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  auto locks = open(url);
+  for (;;) {
+    try {
+      auto lease = locks.acquire(
+          "storm",
+          {.ttl = 5s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .max_delay = 500ms}});
+      take_turn(lease, worker, evidence);
+      const auto start = steady_clock::now();
+      const auto error = error_of([&] { (void)lease.release(); });
+      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
+      if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
+      if (error && !error->retryable()) throw LockError(*error);
+    } catch (const LockError& error) {
+      if (!error.retryable()) {
+        ++evidence.failures;
+        std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
+      }
+    }
+  }
+}
+
+TEST(PostgresFailures, AServerStoppedAgainAndAgainLetsNobodyInTwiceAndLosesNoFence) {
+  PostgresServer server;
+  setup_postgres_schema({.connection = server.url()});
+  const auto duration = storm_length(8s);
+  constexpr int workers = 8;
+  const SharedEvidence evidence;
+  std::vector<pid_t> children;
+  for (int worker = 0; worker < workers; ++worker) {
+    children.push_back(fork());
+    if (children.back() == 0) keep_working(server.url(), worker, *evidence);
+  }
+  const auto end = steady_clock::now() + duration;
+  int stops = 0;
+  while (steady_clock::now() < end) {
+    std::this_thread::sleep_for(1500ms);
+    server.stop_at_once();
+    ++stops;
+    std::this_thread::sleep_for(200ms);
+    server.start();
+  }
+  std::vector<int> before;
+  for (int worker = 0; worker < workers; ++worker) {
+    before.push_back(evidence->turns_of[static_cast<std::size_t>(worker)]);
+  }
+  for (int worker = 0; worker < workers; ++worker) {
+    const auto index = static_cast<std::size_t>(worker);
+    EXPECT_TRUE(eventually([&] { return evidence->turns_of[index] > before[index]; })) << "worker " << worker;
+  }
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  EXPECT_EQ(evidence->overlaps, 0);
+  EXPECT_EQ(evidence->fences_out_of_order, 0);
+  EXPECT_EQ(evidence->failures, 0);
+  EXPECT_LT(evidence->slowest_operation_ms, 2'500) << "one operation's time-out is two seconds";
+  EXPECT_GE(std::stoull(server.execute("SELECT fence FROM syncguard_fence_counters")), evidence->newest_fence.load());
+  std::printf("%d turns, %d stops, slowest operation %lld ms\n", evidence->turns.load(), stops,
+              static_cast<long long>(evidence->slowest_operation_ms.load()));
+}
+
+}  // namespace
+}  // namespace syncguard::testing

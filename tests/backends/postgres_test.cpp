@@ -1,0 +1,346 @@
+// What is stored in PostgreSQL, its set-up, and what it can refuse: each row of the contract's table on a real server.
+
+#include "eventually.hpp"
+#include "expect_error.hpp"
+#include "liveness_cases.hpp"
+#include "postgres_fixture.hpp"
+#include "unit/vectors.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What is stored
+
+TEST_F(Postgres, SetUpMakesTheTablesAndIndexesThatTheOtherLibraryMakes) {
+  const auto vectors = load_vectors("wire").at("postgres");
+  for (const auto& column : vectors.at("columns")) {
+    const auto found = server.execute(
+        "SELECT data_type || ' ' || is_nullable || ' ' || coalesce(column_default, 'null') "
+        "FROM information_schema.columns WHERE table_name = $1 AND column_name = $2",
+        {column.at("table_name").get<std::string>(), column.at("column_name").get<std::string>()});
+    const auto expected = column.at("column_default");
+    EXPECT_EQ(found, column.at("data_type").get<std::string>() + " " + column.at("is_nullable").get<std::string>() +
+                         " " + (expected.is_null() ? "null" : expected.get<std::string>()))
+        << column.at("column_name");
+  }
+  EXPECT_EQ(server.execute("SELECT count(*) FROM information_schema.columns WHERE table_name IN "
+                           "('syncguard_locks', 'syncguard_fence_counters')"),
+            std::to_string(vectors.at("columns").size()));
+  for (const auto& index : vectors.at("indexes")) {
+    EXPECT_EQ(server.execute("SELECT indexdef FROM pg_indexes WHERE indexname = $1",
+                             {index.at("indexname").get<std::string>()}),
+              index.at("indexdef").get<std::string>());
+  }
+  EXPECT_EQ(server.execute("SELECT count(*) FROM pg_indexes WHERE tablename IN "
+                           "('syncguard_locks', 'syncguard_fence_counters')"),
+            std::to_string(vectors.at("indexes").size()));
+}
+
+TEST_F(Postgres, StoresTheRowsThatTheOtherLibraryStores) {
+  auto locks = client();
+  const auto rows = load_vectors("wire").at("postgres").at("rows");
+  for (const auto& recorded : rows) {
+    const auto key = recorded.at("key").get<std::string>();
+    const auto lease = locks.acquire(key, {.ttl = 30s});
+    const auto theirs = recorded.at("lock");
+    const auto ours = json::parse(
+        server.execute("SELECT row_to_json(l) FROM syncguard_locks l WHERE lock_id = $1", {lease.id().str()}));
+    EXPECT_EQ(ours.at("key"), theirs.at("key"));
+    EXPECT_EQ(ours.at("user_key"), theirs.at("user_key"));
+    EXPECT_EQ(ours.at("fence"), theirs.at("fence"));
+    EXPECT_EQ(ours.at("expires_at_ms").get<std::int64_t>() - ours.at("acquired_at_ms").get<std::int64_t>(), 30'000);
+    EXPECT_EQ(ours.size(), theirs.size());
+    const auto counter =
+        json::parse(server.execute("SELECT row_to_json(c) FROM syncguard_fence_counters c "
+                                   "WHERE fence_key = $1",
+                                   {recorded.at("fence").at("fence_key").get<std::string>()}));
+    EXPECT_EQ(std::to_string(counter.at("fence").get<std::int64_t>()),
+              recorded.at("fence").at("fence").get<std::string>());
+    EXPECT_EQ(counter.at("key_debug"), recorded.at("fence").at("key_debug"));
+  }
+}
+
+TEST_F(Postgres, UnderstandsTheRowsAndTablesOfTheOtherLibrary) {
+  // It knows nothing of our queue.
+  server.execute("DROP TABLE syncguard_locks_waiters");
+  auto locks = client();
+  const auto rows = load_vectors("wire").at("postgres").at("rows");
+  for (const auto& recorded : rows) {
+    const auto& lock = recorded.at("lock");
+    const auto text = [&](const char* name) { return lock.at(name).get<std::string>(); };
+    server.execute(
+        "INSERT INTO syncguard_locks VALUES ($1, $2, $3::bigint + 10000000000000, $4, $5, $6)",
+        {text("key"), text("lock_id"), text("expires_at_ms"), text("acquired_at_ms"), text("fence"), text("user_key")});
+    const auto& fence = recorded.at("fence");
+    server.execute("INSERT INTO syncguard_fence_counters VALUES ($1, $2, $3)",
+                   {fence.at("fence_key").get<std::string>(), fence.at("fence").get<std::string>(),
+                    fence.at("key_debug").get<std::string>()});
+    const Key key(recorded.at("key").get<std::string>());
+    EXPECT_FALSE(locks.try_acquire(key));
+    const auto found = locks.get_by_key_raw(key);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->lock_id.str(), text("lock_id"));
+    EXPECT_TRUE(locks.extend(found->lock_id, 10s));
+    EXPECT_TRUE(locks.release(found->lock_id));
+    EXPECT_EQ(locks.acquire(key).fence(), Fence(2)) << "its counter goes on";
+  }
+  // Waiting is polling there.
+  auto other = client();
+  auto lease = locks.acquire("key");
+  std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", {.wait = {.retry_delay = 20ms}})); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+}
+
+TEST_F(Postgres, TheStatementsKnowWhenALockIsAliveAsWeDo) {
+  for (const auto& [expires_at, now, live] : liveness_cases) {
+    EXPECT_EQ(
+        server.execute("SELECT $1::bigint > $2::bigint - 1000", {std::to_string(expires_at), std::to_string(now)}),
+        live ? "t" : "f");
+  }
+}
+
+TEST_F(Postgres, ACounterThatIsDamagedOrAtItsEndGrantsNothing) {
+  auto locks = client();
+  for (const std::string value : {"900000000000000", "-1"}) {
+    server.execute(
+        "INSERT INTO syncguard_fence_counters VALUES ('fence:key', $1) ON CONFLICT (fence_key) DO UPDATE "
+        "SET fence = excluded.fence",
+        {value});
+    expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
+    EXPECT_EQ(server.execute("SELECT fence FROM syncguard_fence_counters"), value);
+    EXPECT_EQ(server.execute("SELECT count(*) FROM syncguard_locks"), "0");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Set-up
+
+TEST_F(Postgres, SetUpMayRunAgainAndByManyAtOnce) {
+  server.execute("DROP TABLE syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] { EXPECT_FALSE(error_of([&] { setup_postgres_schema({.connection = server.url()}); })); });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_TRUE(client().try_acquire("key"));
+}
+
+TEST_F(Postgres, SaysExactlyWhatIsMissing) {
+  server.execute("DROP TABLE syncguard_fence_counters");
+  auto locks = client();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error->what(), HasSubstr("\"syncguard_fence_counters\" not there"));
+  EXPECT_THAT(error->what(), Not(HasSubstr("\"syncguard_locks\"")));
+  setup_postgres_schema({.connection = server.url()});
+  EXPECT_TRUE(locks.try_acquire("key")) << "it looks again";
+}
+
+TEST_F(Postgres, ATableThatIsDroppedLaterIsMissingToo) {
+  auto locks = client();
+  EXPECT_TRUE(locks.try_acquire("key"));
+  server.execute("DROP TABLE syncguard_locks");
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(Postgres, TablesMayHaveOtherNamesAndSchemas) {
+  server.execute("CREATE SCHEMA other");
+  const PostgresOptions options{
+      .connection = server.url(), .table = "other.MyLocks", .fence_table = "other.my_counters"};
+  setup_postgres_schema(options);
+  Locks locks(make_postgres_backend(options));
+  const auto lease = locks.acquire("key");
+  EXPECT_EQ(server.execute("SELECT key FROM other.\"MyLocks\""), "key");
+  EXPECT_EQ(server.execute("SELECT indexname FROM pg_indexes WHERE indexname = 'idx_MyLocks_lock_id'"),
+            "idx_MyLocks_lock_id");
+  EXPECT_THAT(postgres_schema(options), HasSubstr("\"other\".\"MyLocks\""));
+}
+
+TEST_F(Postgres, RefusesNamesThatAreNone) {
+  for (const std::string name : {"", "a b", "a\"b", "a;b", "1a", "a.b.c", ".a", "a.", "é"}) {
+    expect_error(ErrorCode::invalid_argument, [&] { (void)make_postgres_backend({.table = name}); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)make_postgres_backend({.fence_table = name}); });
+  }
+  expect_error(ErrorCode::invalid_argument, [&] { (void)make_postgres_backend({.table = std::string(52, 'a')}); });
+  expect_error(ErrorCode::invalid_argument, [] { (void)make_postgres_backend({.table = "a", .fence_table = "a"}); });
+  expect_error(ErrorCode::invalid_argument,
+               [] { (void)make_postgres_backend({.table = "a", .fence_table = "a_waiters"}); });
+}
+
+TEST_F(Postgres, RefusesOneTableUnderTwoNames) {
+  auto locks = client("&fence_table=public.syncguard_locks");
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(Postgres, AUserNeedsNoMoreThanTheTables) {
+  server.execute(
+      "DROP ROLE IF EXISTS locker; CREATE ROLE locker LOGIN; "
+      "GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters TO "
+      "locker");
+  auto locks = open(server.url_of("locker"));
+  auto other = open(server.url_of("locker"));
+  auto lease = locks.acquire("key");
+  std::thread waiting(
+      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 30s, .retry_delay = 20s, .max_delay = 20s}})); });
+  EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+  EXPECT_TRUE(lease.extend(10s));
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  server.execute("REVOKE UPDATE ON syncguard_fence_counters FROM locker");
+  expect_error(ErrorCode::auth_failed, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_EQ(server.execute("SELECT count(*) FROM syncguard_locks"), "0");
+  server.execute("DROP OWNED BY locker; DROP ROLE locker");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Errors
+
+TEST_F(Postgres, WrongPassword) {
+  server.execute("DROP ROLE IF EXISTS guarded; CREATE ROLE guarded LOGIN PASSWORD 'right'");
+  const auto rules = server.file("data") / "pg_hba.conf";
+  std::ofstream(rules, std::ios::trunc) << "host all guarded 127.0.0.1/32 scram-sha-256\n"
+                                           "host all all 127.0.0.1/32 trust\nlocal all all trust\n";
+  server.execute("SELECT pg_reload_conf()");
+  const auto refusal = [&](const std::string& user) {
+    std::optional<LockError> error;
+    EXPECT_TRUE(eventually([&] {
+      error = error_of([&] { (void)open(server.url_of(user)).is_locked("key"); });
+      return error && error->code() == ErrorCode::auth_failed;
+    }));
+    return error ? std::string(error->what()) : "";
+  };
+  EXPECT_THAT(refusal("guarded:wrong-secret"), Not(HasSubstr("wrong-secret")));
+  refusal("guarded");
+  refusal("nobody_at_all");
+}
+
+TEST_F(Postgres, NobodyListensAndNoSuchDatabase) {
+  const auto port = std::to_string(free_port());
+  expect_error(ErrorCode::service_unavailable,
+               [&] { (void)open("postgres://postgres@127.0.0.1:" + port + "/postgres").is_locked("key"); });
+  expect_error(ErrorCode::service_unavailable,
+               [&] { (void)open("postgres://no.such.host.invalid/x?operation_timeout=20s").is_locked("key"); });
+  expect_error(ErrorCode::invalid_argument, [&] {
+    (void)open("postgres://postgres@127.0.0.1:" + std::to_string(server.port()) + "/nothing").is_locked("key");
+  });
+}
+
+TEST_F(Postgres, UrlsThatLibpqDoesNotUnderstand) {
+  for (const std::string text :
+       {"postgres://host/db?no_such_option=secret", "postgres:secret"}) {
+    const auto error = error_of([&] { (void)open(text); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error->what(), Not(HasSubstr("secret")));
+  }
+  expect_error(ErrorCode::invalid_argument, [&] { (void)client("&pool=0"); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)client("&listen_url=nonsense"); });
+}
+
+TEST_F(Postgres, TooManyConnections) {
+  server.execute("DROP ROLE IF EXISTS single; CREATE ROLE single LOGIN CONNECTION LIMIT 1");
+  Locks first = open(server.url_of("single"));
+  // It may not see the tables, but it is connected.
+  expect_error(ErrorCode::auth_failed, [&] { (void)first.is_locked("key"); });
+  expect_error(ErrorCode::rate_limited, [&] { (void)open(server.url_of("single")).is_locked("key"); });
+}
+
+TEST_F(Postgres, APoolThatIsUsedUpIsRateLimited) {
+  auto locks = client("&pool=1&operation_timeout=500ms");
+  (void)locks.is_locked("key");
+  Outsider outsider(server);
+  outsider("BEGIN; LOCK TABLE syncguard_locks");
+  std::thread busy([&] { expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); }); });
+  EXPECT_TRUE(eventually([&] { return connections("wait_event_type = 'Lock'") == 1; }));
+  auto impatient = ClientOptions();
+  std::stop_source stop;
+  const auto error = error_of([&] { (void)locks.is_locked("key"); });
+  ASSERT_TRUE(error);
+  // Which of both gives up first is a matter of milliseconds.
+  EXPECT_TRUE(error->code() == ErrorCode::rate_limited || error->code() == ErrorCode::network_timeout) << error->what();
+  outsider("ROLLBACK");
+  busy.join();
+}
+
+TEST_F(Postgres, WhatTheServerRaises) {
+  server.execute(
+      "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+      "$$ BEGIN RAISE 'no' USING ERRCODE = (SELECT code FROM refusal); END $$; "
+      "CREATE TABLE IF NOT EXISTS refusal (code text); "
+      "CREATE TRIGGER refuse BEFORE INSERT ON syncguard_locks FOR EACH ROW EXECUTE FUNCTION refuse()");
+  auto locks = client();
+  const std::vector<std::pair<std::string, ErrorCode>> table = {{"40001", ErrorCode::service_unavailable},
+                                                                {"40P01", ErrorCode::service_unavailable},
+                                                                {"57P03", ErrorCode::service_unavailable},
+                                                                {"08006", ErrorCode::service_unavailable},
+                                                                {"25006", ErrorCode::service_unavailable},
+                                                                {"28000", ErrorCode::auth_failed},
+                                                                {"42501", ErrorCode::auth_failed},
+                                                                {"22001", ErrorCode::invalid_argument},
+                                                                {"23514", ErrorCode::invalid_argument},
+                                                                {"42P01", ErrorCode::invalid_argument},
+                                                                {"53100", ErrorCode::rate_limited},
+                                                                {"53300", ErrorCode::rate_limited},
+                                                                {"57014", ErrorCode::network_timeout},
+                                                                {"55P03", ErrorCode::network_timeout},
+                                                                {"XX000", ErrorCode::internal},
+                                                                {"P0001", ErrorCode::internal}};
+  for (const auto& [sqlstate, code] : table) {
+    server.execute("DELETE FROM refusal; INSERT INTO refusal VALUES ('" + sqlstate + "')");
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    ASSERT_TRUE(error) << sqlstate;
+    EXPECT_EQ(error->code(), code) << sqlstate << ": " << error->what();
+    EXPECT_FALSE(error->in_doubt()) << "it was rolled back";
+  }
+  EXPECT_EQ(connections("state <> 'idle'"), 0) << "no transaction is left open";
+  server.execute("DROP TRIGGER refuse ON syncguard_locks");
+  EXPECT_TRUE(locks.try_acquire("key")) << "the connection is as good as before";
+  EXPECT_EQ(server.execute("SELECT fence FROM syncguard_fence_counters"), "1") << "nothing of the others was kept";
+}
+
+TEST_F(Postgres, AReadOnlyServer) {
+  auto locks = client("&options=-c%20default_transaction_read_only%3Don");
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_FALSE(locks.is_locked("key"));
+}
+
+TEST_F(Postgres, AStricterDefaultIsolationChangesNothing) {
+  auto locks = client("&options=-c%20default_transaction_isolation%3Dserializable");
+  auto other = client("&options=-c%20default_transaction_isolation%3Dserializable");
+  std::vector<std::thread> threads;
+  for (auto* each : {&locks, &other}) {
+    threads.emplace_back([each] {
+      for (int i = 0; i < 30; ++i) EXPECT_TRUE(each->acquire("key", {.wait = {.timeout = 20s}}));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(Postgres, TlsVerifiesWhomItTalksTo) {
+  PostgresServer secure({.tls = true});
+  setup_postgres_schema({.connection = secure.url()});
+  EXPECT_FALSE(open(secure.url("?sslmode=verify-full&sslrootcert=" + secure.file("ca.crt").string())).is_locked("key"));
+  expect_error(ErrorCode::auth_failed, [&] {
+    (void)open(secure.url("?sslmode=verify-full&sslrootcert=" + secure.file("client.crt").string())).is_locked("key");
+  });
+}
+
+}  // namespace
+}  // namespace syncguard::testing
