@@ -86,12 +86,12 @@ double run_blocking_threads(const Locks& locks, int threads, Seconds duration) {
 
 void measure_cycles(const Settings& settings, Report& report) {
   constexpr int in_flight_rows[] = {1, 256};
-  constexpr int thread_rows[] = {1, 32};
-  constexpr int most_threads = 32;
   asio::io_context context;
   auto locks = open_on(context.get_executor(), settings.url);
   const auto backend = backend_of(settings);
   const auto floor = floor_of(settings);
+  const std::vector<int> thread_rows = floor ? floor->callers : std::vector<int>{1, 32};
+  const int most_threads = thread_rows.back();
 
   const auto library_in_flight = [&](int in_flight) {
     return [&, in_flight](Seconds duration) {

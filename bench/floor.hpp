@@ -14,13 +14,21 @@ namespace syncguard::bench {
 struct Floor {
   // What it is made of.
   std::string name;
+  // With how many blocking callers to compare.
+  std::vector<int> callers;
   // A caller with a connection of its own; calling it acquires and releases the key once.
   std::function<std::function<void()>(const Key& key)> make_caller;
 };
 
+// Makes what the URL's backend needs.
+void set_up(const Settings& settings);
+
 // Nothing where the URL's backend has no floor but its own coroutines.
 std::optional<Floor> floor_of(const Settings& settings);
 
+#ifdef SYNCGUARD_HAS_POSTGRES
+Floor postgres_floor(const std::string& url);
+#endif
 #ifdef SYNCGUARD_HAS_REDIS
 Floor redis_floor(const std::string& url);
 #endif

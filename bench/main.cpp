@@ -1,6 +1,7 @@
 // How fast, and how we know: the library against a floor that does the same work with nothing in between.
 
 #include "bench.hpp"
+#include "floor.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
+    set_up(settings);
     Report report;
     measure_cycles(settings, report);
 #ifdef SYNCGUARD_HAS_REDIS

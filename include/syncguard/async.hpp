@@ -13,6 +13,7 @@
 #include <asio/bind_executor.hpp>
 #include <asio/cancellation_type.hpp>
 #include <asio/co_spawn.hpp>
+#include <asio/dispatch.hpp>
 #include <asio/post.hpp>
 #include <asio/system_executor.hpp>
 #include <asio/this_coro.hpp>
@@ -78,6 +79,10 @@ inline std::stop_token take_wait_stop(AcquireOptions& options) {
   return stop != nullptr ? *stop : std::stop_token();
 }
 
+// Whether an executor, such as that of asio::use_future, belongs to no context.
+template <typename Executor>
+inline constexpr bool completes_anywhere = !std::is_convertible_v<Executor, asio::any_io_executor>;
+
 // Starts operation(client, stop_token) and completes token with what comes of it.
 template <typename Operation, typename CompletionToken>
 auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
@@ -102,7 +107,12 @@ auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
                            if (slot.is_connected()) slot.clear();
                            std::move(handler)(std::move(error), std::move(result));
                          };
-                         asio::post(work, std::move(complete));
+                         // A future's handler only stores the result; posting it would start the system's threads.
+                         if constexpr (completes_anywhere<decltype(work)>) {
+                           asio::dispatch(work, std::move(complete));
+                         } else {
+                           asio::post(work, std::move(complete));
+                         }
                        });
       },
       token, std::move(client), std::move(operation));
