@@ -59,8 +59,9 @@ class SYNCGUARD_EXPORT LockError : public std::runtime_error {
 
   // The same error, with these identifiers where it has none of its own.
   [[nodiscard]] LockError about(std::string_view key, std::string_view lock_id) const;
-  // The same error, in doubt.
+  // The same error, in doubt, and not in doubt.
   [[nodiscard]] LockError as_in_doubt() const;
+  [[nodiscard]] LockError without_doubt() const;
 
  private:
   ErrorCode code_;

@@ -50,6 +50,12 @@ LockError LockError::about(std::string_view key, std::string_view lock_id) const
   return copy;
 }
 
+LockError LockError::without_doubt() const {
+  LockError copy = *this;
+  copy.effect_ = Effect::none;
+  return copy;
+}
+
 LockError LockError::as_in_doubt() const {
   LockError copy = *this;
   copy.effect_ = Effect::in_doubt;

@@ -13,7 +13,7 @@ const bool parts::cancellation = true;
 
 namespace {
 
-constexpr auto promptly = 500ms;
+constexpr auto promptly = 1s;
 
 std::stop_token stopped() {
   std::stop_source source;

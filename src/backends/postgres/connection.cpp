@@ -32,13 +32,7 @@ struct Opening {
 };
 
 void connect(Opening& opening, const std::string& text, std::chrono::milliseconds timeout) {
-  // libpq counts in seconds, and takes less than two for two. Later values win over those in the text.
-  const auto seconds = std::to_string(std::chrono::ceil<std::chrono::seconds>(timeout).count());
-  const std::array names = {"fallback_application_name", "dbname", "connect_timeout", "client_encoding",
-                            static_cast<const char*>(nullptr)};
-  const std::array values = {"syncguard", text.c_str(), seconds.c_str(), "UTF8", static_cast<const char*>(nullptr)};
-  constexpr int expand_dbname = 1;
-  auto* connection = PQconnectdbParams(names.data(), values.data(), expand_dbname);
+  auto* connection = connect_blocking(text, timeout);
   {
     const std::lock_guard lock(opening.mutex);
     opening.connection = connection;
@@ -49,6 +43,17 @@ void connect(Opening& opening, const std::string& text, std::chrono::millisecond
 std::string words_of(const PGconn* connection) { return PQerrorMessage(connection); }
 
 }  // namespace
+
+pg_conn* connect_blocking(const std::string& connection, std::chrono::milliseconds timeout) {
+  // libpq counts in seconds, and takes less than two for two. Later values win over those in the text.
+  const auto seconds = std::to_string(std::chrono::ceil<std::chrono::seconds>(timeout).count());
+  const std::array names = {"fallback_application_name", "dbname", "connect_timeout", "client_encoding",
+                            static_cast<const char*>(nullptr)};
+  const std::array values = {"syncguard", connection.c_str(), seconds.c_str(), "UTF8",
+                             static_cast<const char*>(nullptr)};
+  constexpr int expand_dbname = 1;
+  return PQconnectdbParams(names.data(), values.data(), expand_dbname);
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Rows
@@ -94,7 +99,8 @@ asio::awaitable<std::unique_ptr<Connection>> Connection::open(const std::string&
   }
   const std::lock_guard lock(opening->mutex);
   if (PQstatus(opening->connection) != CONNECTION_OK) throw connect_error(words_of(opening->connection));
-  auto opened = std::make_unique<Connection>(executor, std::exchange(opening->connection, nullptr), prepare);
+  auto opened = std::make_unique<Connection>(executor, opening->connection, prepare);
+  opening->connection = nullptr;
   co_return opened;
 }
 
@@ -112,8 +118,9 @@ Connection::Connection(const asio::any_io_executor& executor, pg_conn* connectio
 }
 
 Connection::~Connection() {
-  // The descriptor is libpq's.
+  // The descriptor is libpq's; its number is somebody else's as soon as it is closed.
   descriptor_.release();
+  fork_guard_.reset();
   PQfinish(connection_);
 }
 
@@ -150,17 +157,17 @@ asio::awaitable<pg_result*> Connection::next_result() {
   co_return PQgetResult(connection_);
 }
 
-void Connection::send(const Statement& statement, std::vector<std::string_view>& prepares) {
+void Connection::send(const Statement& statement, std::vector<std::string>& prepares) {
   std::vector<const char*> values;
   values.reserve(statement.values.size());
   for (const auto& value : statement.values) values.push_back(value.c_str());
   const int count = static_cast<int>(values.size());
   int sent = 1;
   if (prepare_) {
-    const std::string name(statement.name);
-    if (!prepared_.contains(statement.name) && std::ranges::find(prepares, statement.name) == prepares.end()) {
+    const auto name = std::string(statement.name) + "_" + std::to_string(std::hash<std::string>{}(*statement.sql));
+    if (!prepared_.contains(name) && std::ranges::find(prepares, name) == prepares.end()) {
       sent = PQsendPrepare(connection_, name.c_str(), statement.sql->c_str(), 0, nullptr);
-      prepares.push_back(statement.name);
+      prepares.push_back(name);
     }
     sent = sent != 0 ? PQsendQueryPrepared(connection_, name.c_str(), count, values.data(), nullptr, nullptr, 0) : 0;
   } else {
@@ -171,7 +178,7 @@ void Connection::send(const Statement& statement, std::vector<std::string_view>&
 
 asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) {
   // What libpq will answer, in order: for each statement, perhaps first that it was prepared.
-  std::vector<std::string_view> prepares;
+  std::vector<std::string> prepares;
   std::vector<const Statement*> answers;  // null: something was prepared
   for (const auto& statement : statements) {
     const auto before = prepares.size();
@@ -214,6 +221,10 @@ asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) 
     }
   }
   if (PQtransactionStatus(connection_) != PQTRANS_IDLE) co_await roll_back();
+  if (!listens_) {
+    // Behind a pooler, somebody else's may come here.
+    while (auto* notification = PQnotifies(connection_)) PQfreemem(notification);
+  }
   if (failure) throw LockError(*failure);
   if (!wanted) throw LockError(ErrorCode::internal, "PostgreSQL did not answer everything", Effect::in_doubt);
   co_return std::move(*wanted);
@@ -237,8 +248,11 @@ asio::awaitable<void> Connection::roll_back() {
   }
 }
 
+bool Connection::is_open() const noexcept { return !closed_ && PQstatus(connection_) == CONNECTION_OK; }
+
 bool Connection::is_usable() {
-  if (closed_ || PQstatus(connection_) != CONNECTION_OK || PQtransactionStatus(connection_) != PQTRANS_IDLE) return false;
+  if (closed_ || PQstatus(connection_) != CONNECTION_OK || PQtransactionStatus(connection_) != PQTRANS_IDLE)
+    return false;
   // Between operations a server says nothing, unless that it ends the connection.
   pollfd waiting{.fd = PQsocket(connection_), .events = POLLIN, .revents = 0};
   return poll(&waiting, 1, 0) == 0;
@@ -264,7 +278,13 @@ asio::awaitable<std::vector<std::string>> Connection::notifications(std::chrono:
   };
   // Those that came with the answers to statements.
   collect();
+  listens_ = true;
   const auto over = std::make_shared<bool>(false);
+  // The timer may have expired already, with its handler still to run.
+  const struct Over {
+    std::shared_ptr<bool> over;
+    ~Over() { *over = true; }
+  } at_the_end{over};
   asio::steady_timer timer(descriptor_.get_executor(), until);
   timer.async_wait([over, this](const asio::error_code& cancelled) {
     if (cancelled || *over) return;
@@ -280,7 +300,6 @@ asio::awaitable<std::vector<std::string>> Connection::notifications(std::chrono:
     if (error || closed_ || PQconsumeInput(connection_) == 0) throw_lost();
     collect();
   }
-  *over = true;
   co_return payloads;
 }
 

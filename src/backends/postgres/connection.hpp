@@ -26,7 +26,11 @@ struct pg_result;
 
 namespace syncguard::postgres {
 
-// A statement with its values. name is what it is prepared as.
+// Connects, and waits for it; PQstatus says whether that worked.
+pg_conn* connect_blocking(const std::string& connection, std::chrono::milliseconds timeout);
+
+// A statement with its values. It is prepared under its name and a hash of its text: behind a pooler, others may have
+// prepared their own under the same name.
 struct Statement {
   std::string_view name;
   const std::string* sql;
@@ -69,6 +73,8 @@ class Connection {
   // transaction is open on it. Errors are in doubt if the connection was lost.
   asio::awaitable<Rows> run(const std::vector<Statement>& statements);
 
+  // False after the connection was lost.
+  [[nodiscard]] bool is_open() const noexcept;
   // False after the connection was lost, or closed by the server while nobody used it.
   [[nodiscard]] bool is_usable();
 
@@ -87,14 +93,15 @@ class Connection {
   asio::awaitable<void> flush();
   asio::awaitable<pg_result*> next_result();
   asio::awaitable<void> roll_back();
-  void send(const Statement& statement, std::vector<std::string_view>& prepares);
+  void send(const Statement& statement, std::vector<std::string>& prepares);
   [[noreturn]] void throw_lost() const;
 
   pg_conn* const connection_;
   const std::shared_ptr<pg_cancel> cancel_;
   asio::posix::stream_descriptor descriptor_;
   bool closed_ = false;
-  const net::ForkGuard fork_guard_;
+  bool listens_ = false;
+  std::optional<net::ForkGuard> fork_guard_;
   const bool prepare_;
   std::set<std::string, std::less<>> prepared_;
 };

@@ -2,6 +2,7 @@
 
 #include <asio/co_spawn.hpp>
 #include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
 #include <asio/strand.hpp>
 #include <asio/this_coro.hpp>
 
@@ -12,6 +13,25 @@ namespace syncguard::postgres {
 namespace {
 
 constexpr std::chrono::seconds show_every{10};
+
+// Closes a connection that does not answer in time, for as long as it exists. On the connection's strand.
+class Patience {
+ public:
+  Patience(Connection& connection, const asio::any_io_executor& strand, std::chrono::milliseconds longest)
+      : timer_(strand, longest) {
+    timer_.async_wait([impatient = impatient_, &connection](const asio::error_code& cancelled) {
+      if (!cancelled && *impatient) connection.close();
+    });
+  }
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+  // The timer may have expired already, with its handler still to run.
+  ~Patience() { *impatient_ = false; }
+
+ private:
+  const std::shared_ptr<bool> impatient_ = std::make_shared<bool>(true);
+  asio::steady_timer timer_;
+};
 
 }  // namespace
 
@@ -74,18 +94,12 @@ asio::awaitable<void> Listener::listen() {
 }
 
 asio::awaitable<void> Listener::listen_until_lost() {
-  const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::now() + connect_timeout_};
+  const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::time_point::max()};
   const auto connection = co_await Connection::open(connection_, connect_timeout_, false, strand_, limits);
-  const std::string listen_sql = "LISTEN syncguard_wake";
-  // Named before they are awaited: g++ 12 would destroy them twice.
-  const std::vector<Statement> listen_statements = {{.name = "listen", .sql = &listen_sql}};
-  (void)co_await connection->run(listen_statements);
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::closed) co_return;
-    state_ = State::listening;
     listening_ = connection.get();
-    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
   }
   const struct Forget {
     Listener& listener;
@@ -94,18 +108,39 @@ asio::awaitable<void> Listener::listen_until_lost() {
       listener.listening_ = nullptr;
     }
   } forget{*this};
+  const std::string listen_sql = "LISTEN syncguard_wake";
+  // Named before they are awaited: g++ 12 would destroy them twice.
+  const std::vector<Statement> listen_statements = {{.name = "listen", .sql = &listen_sql}};
+  {
+    const Patience patience(*connection, strand_, connect_timeout_);
+    (void)co_await connection->run(listen_statements);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::closed) co_return;
+    state_ = State::listening;
+    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
+  }
+  auto next_show = std::chrono::steady_clock::now() + show_every;
   for (;;) {
-    const auto payloads = co_await connection->notifications(std::chrono::steady_clock::now() + show_every);
+    const auto payloads = co_await connection->notifications(next_show);
     for (const auto& payload : payloads) tell(payload);
     {
       const std::lock_guard lock(mutex_);
       if (state_ == State::closed) co_return;
     }
-    if (!payloads.empty()) continue;
+    if (std::chrono::steady_clock::now() < next_show) continue;
+    next_show = std::chrono::steady_clock::now() + show_every;
     const auto waiters = everybody();
     if (waiters == "{}") continue;
     const std::vector<Statement> seen_statements = {{.name = "seen", .sql = &seen_, .values = {waiters}}};
-    (void)co_await connection->run(seen_statements);
+    const Patience patience(*connection, strand_, connect_timeout_);
+    try {
+      (void)co_await connection->run(seen_statements);
+    } catch (const LockError&) {
+      // Of no use this time; but what it listens on may still be good.
+      if (!connection->is_open()) throw;
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "backends/postgres/pool.hpp"
 
+#include "async/spawn.hpp"
+
 #include <asio/strand.hpp>
 #include <asio/this_coro.hpp>
 
@@ -8,12 +10,17 @@
 
 namespace syncguard::postgres {
 
-Pool::Pool(std::string connection, const PostgresOptions& options)
-    : connection_(std::move(connection)), options_(options) {}
+Pool::Pool(const PostgresOptions& options)
+    : connection_(options.connection),
+      connect_timeout_(options.connect_timeout),
+      prepare_(options.prepare),
+      most_(options.pool) {}
 
 asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
-  std::shared_ptr<Waiter> waiter;
+  const auto executor = co_await asio::this_coro::executor;
+  const auto waiter = std::make_shared<Waiter>();
   std::vector<Pooled> broken;
+  bool opens = false;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) throw LockError(ErrorCode::aborted, "the client is closed");
@@ -25,95 +32,114 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
       --open_;
       broken.push_back(std::move(pooled));
     }
-    if (open_ < options_.pool) {
+    line_.push_back(waiter);
+    opens = open_ < most_;
+    if (opens) {
       ++open_;
-    } else {
-      waiter = std::make_shared<Waiter>();
-      line_.push_back(waiter);
+      ++opening_;
     }
   }
-  if (!waiter) co_return co_await open(limits);
+  broken.clear();
+  if (opens) open_one_more(executor);
 
   const auto reason = co_await waiter->wake_up->wait(limits.deadline, limits.stop);
-  bool may_open = false;
-  Pooled pooled;
+  bool connecting = false;
   {
     const std::lock_guard lock(mutex_);
     std::erase(line_, waiter);
-    may_open = waiter->may_open;
-    pooled = std::move(waiter->pooled);
-    if (waiter->closed) throw LockError(ErrorCode::aborted, "the client is closed");
+    connecting = opening_ > 0;
   }
-  if (reason == async::WakeUp::Reason::woken) {
-    if (pooled.connection) co_return pooled;
-    if (may_open) co_return co_await open(limits);
-  }
-  // Too late for what it was given.
-  if (pooled.connection) give_back(std::move(pooled));
-  if (may_open) {
-    const std::lock_guard lock(mutex_);
-    pass_on_the_right_to_open();
+  // Nobody gives it anything any more.
+  if (waiter->error) std::rethrow_exception(waiter->error);
+  if (waiter->pooled.connection) {
+    if (reason == async::WakeUp::Reason::woken) co_return std::move(waiter->pooled);
+    give_back(std::move(waiter->pooled));
   }
   if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested");
+  if (connecting) throw LockError(ErrorCode::network_timeout, "PostgreSQL could not be connected to in time");
   throw LockError(ErrorCode::rate_limited,
                   "all connections to PostgreSQL were in use; the option pool sets their number");
 }
 
-asio::awaitable<Pool::Pooled> Pool::open(const CallLimits& limits) {
+void Pool::open_one_more(const asio::any_io_executor& executor) { async::spawn(executor, open(executor)); }
+
+asio::awaitable<void> Pool::open(asio::any_io_executor executor) {
+  const auto self = shared_from_this();
   Pooled pooled;
-  pooled.strand = asio::make_strand(co_await asio::this_coro::executor);
+  pooled.strand = asio::make_strand(executor);
   std::exception_ptr error;
   try {
-    pooled.connection =
-        co_await Connection::open(connection_, options_.connect_timeout, options_.prepare, pooled.strand, limits);
-  } catch (...) {
+    const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::time_point::max()};
+    pooled.connection = co_await Connection::open(connection_, connect_timeout_, prepare_, pooled.strand, limits);
+  } catch (const LockError&) {
     error = std::current_exception();
+  } catch (const std::exception&) {
+    error =
+        std::make_exception_ptr(LockError(ErrorCode::service_unavailable, "no connection to PostgreSQL could be made",
+                                          Effect::none, {.cause = std::current_exception()}));
   }
-  if (error) {
+  bool again = false;
+  {
     const std::lock_guard lock(mutex_);
-    pass_on_the_right_to_open();
-    std::rethrow_exception(error);
+    --opening_;
+    if (error) {
+      --open_;
+      if (!line_.empty()) {
+        line_.front()->error = error;
+        line_.front()->wake_up->wake();
+        line_.pop_front();
+      }
+      // Each of the others learns for itself.
+      again = !closed_ && !line_.empty() && open_ < most_;
+      if (again) {
+        ++open_;
+        ++opening_;
+      }
+    }
   }
-  co_return pooled;
-}
-
-// Under the mutex.
-void Pool::pass_on_the_right_to_open() {
-  if (line_.empty()) {
-    --open_;
-    return;
-  }
-  const auto next = std::move(line_.front());
-  line_.pop_front();
-  next->may_open = true;
-  next->wake_up->wake();
+  if (!error) give_back(std::move(pooled));
+  if (again) open_one_more(executor);
 }
 
 void Pool::give_back(Pooled pooled) {
+  const auto executor = pooled.strand;
   const bool usable = pooled.connection->is_usable();
-  const std::lock_guard lock(mutex_);
-  if (!usable || closed_) {
-    pass_on_the_right_to_open();
-  } else if (line_.empty()) {
-    idle_.push_back(std::move(pooled));
-  } else {
-    const auto next = std::move(line_.front());
-    line_.pop_front();
-    next->pooled = std::move(pooled);
-    next->wake_up->wake();
+  bool opens = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!usable || closed_) {
+      --open_;
+      opens = !closed_ && !line_.empty() && open_ < most_;
+      if (opens) {
+        ++open_;
+        ++opening_;
+      }
+    } else if (line_.empty()) {
+      idle_.push_back(std::move(pooled));
+    } else {
+      line_.front()->pooled = std::move(pooled);
+      line_.front()->wake_up->wake();
+      line_.pop_front();
+    }
   }
+  // Closed, if it is of no more use, before another one is opened.
+  pooled.connection.reset();
+  if (opens) open_one_more(executor);
 }
 
 void Pool::close() {
   std::vector<Pooled> idle;
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  idle = std::exchange(idle_, {});
-  open_ -= idle.size();
-  for (const auto& waiter : std::exchange(line_, {})) {
-    waiter->closed = true;
-    waiter->wake_up->wake();
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    idle = std::exchange(idle_, {});
+    open_ -= idle.size();
+    for (const auto& waiter : std::exchange(line_, {})) {
+      waiter->error = std::make_exception_ptr(LockError(ErrorCode::aborted, "the client is closed"));
+      waiter->wake_up->wake();
+    }
   }
+  std::stop_source(stop_).request_stop();
 }
 
 }  // namespace syncguard::postgres

@@ -226,16 +226,27 @@ void setup_postgres_schema(const PostgresOptions& options) {
   validate(options);
   // Processes that create the same table at the same time get in each other's way, "if not exists" or not.
   const auto script =
-      "BEGIN; SELECT pg_advisory_xact_lock(hashtext('syncguard setup'));\n" + postgres_schema(options) + "COMMIT;";
-  const std::unique_ptr<PGconn, void (*)(PGconn*)> connection(PQconnectdb(options.connection.c_str()), PQfinish);
+      "BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock(hashtext('syncguard setup'));\n" +
+      postgres_schema(options) + "COMMIT;";
+  const std::unique_ptr<PGconn, void (*)(PGconn*)> connection(
+      postgres::connect_blocking(options.connection, options.connect_timeout), PQfinish);
   if (PQstatus(connection.get()) != CONNECTION_OK) throw postgres::connect_error(PQerrorMessage(connection.get()));
   PQsetNoticeProcessor(
       connection.get(), [](void*, const char*) {}, nullptr);
   const std::unique_ptr<PGresult, void (*)(PGresult*)> result(PQexec(connection.get(), script.c_str()), PQclear);
-  if (PQresultStatus(result.get()) != PGRES_COMMAND_OK) {
-    const char* sqlstate = PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
-    throw postgres::server_error(sqlstate != nullptr ? sqlstate : "08000", PQresultErrorMessage(result.get()));
+  if (PQresultStatus(result.get()) == PGRES_COMMAND_OK) return;
+  const char* field = PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
+  const std::string_view sqlstate = field != nullptr ? field : "08000";
+  const auto error = postgres::server_error(sqlstate, PQresultErrorMessage(result.get()));
+  if (sqlstate == "42501") {
+    throw LockError(ErrorCode::auth_failed, "this user may not create the tables that locks need", Effect::none,
+                    error.context());
   }
+  if (sqlstate == "3F000") {
+    throw LockError(ErrorCode::invalid_argument, "the schema of the tables is not there: create it first", Effect::none,
+                    error.context());
+  }
+  throw LockError(error);
 }
 
 }  // namespace syncguard

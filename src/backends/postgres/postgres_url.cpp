@@ -1,5 +1,7 @@
 #include "backends/postgres/postgres_url.hpp"
 
+#include "core/duration.hpp"
+
 #include <libpq-fe.h>
 
 #include <memory>
@@ -35,7 +37,13 @@ PostgresOptions options_of(BackendUrl& url) {
   if (const auto pool = url.take_integer("pool", 1, most_connections)) options.pool = static_cast<std::size_t>(*pool);
   options.prepare = url.take_flag("prepare").value_or(options.prepare);
   options.listen_url = url.take_text("listen_url").value_or("");
-  if (const auto seconds = url.take_duration("connect_timeout")) options.connect_timeout = *seconds;
+  // As libpq has it, in seconds, or as we have it.
+  if (const auto text = url.take_text("connect_timeout")) {
+    const auto duration =
+        core::parse_duration(text->find_first_not_of("0123456789") == std::string::npos ? *text + "s" : *text);
+    if (!duration) throw LockError(ErrorCode::invalid_argument, "connect_timeout is a duration such as 5s");
+    options.connect_timeout = *duration;
+  }
   options.operation_timeout = url.take_duration("operation_timeout").value_or(options.operation_timeout);
   options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(options.cleanup_in_is_locked);
 

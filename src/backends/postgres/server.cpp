@@ -23,6 +23,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds head_start{20};
 // How long a server has to end what it was told to cancel before the connection is given up.
 constexpr std::chrono::seconds longest_drain{10};
+constexpr milliseconds between_cancellings{250};
 
 std::string milliseconds_until(steady_clock::time_point deadline) {
   const auto left = std::chrono::floor<milliseconds>(deadline - steady_clock::now()) - head_start;
@@ -41,6 +42,7 @@ struct Server::Exchange {
   const std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
 
   std::mutex mutex;
+  bool started = false;
   bool done = false;
   bool abandoned = false;
   std::optional<Rows> rows{};
@@ -52,7 +54,7 @@ Server::Server(PostgresOptions options, Log log)
     : options_(std::move(options)),
       log_(std::move(log)),
       tables_(options_.table, options_.fence_table),
-      pool_(options_.connection, options_) {
+      pool_(std::make_shared<Pool>(options_)) {
   if (options_.listen_url != "off") {
     listener_ = std::make_shared<Listener>(options_.listen_url.empty() ? options_.connection : options_.listen_url,
                                            options_.connect_timeout, tables_.in(sql::seen));
@@ -69,11 +71,18 @@ asio::awaitable<std::shared_ptr<const Statements>> Server::statements(CallLimits
 
 // Once per client, and again after tables were missing.
 asio::awaitable<std::shared_ptr<const Statements>> Server::look_at_tables(CallLimits limits) {
-  auto pooled = co_await pool_.take(limits);
+  auto pooled = co_await pool_->take(limits);
   const auto sql_text = std::make_shared<std::string>(sql::tables);
   std::vector<Statement> look = {
       {.name = "tables", .sql = sql_text.get(), .values = {tables_.locks(), tables_.counters(), tables_.waiters()}}};
-  const Rows rows = co_await exchange(std::move(pooled), std::move(look), sql_text, limits, nullptr);
+  std::optional<Rows> answer;
+  try {
+    answer.emplace(co_await exchange(std::move(pooled), std::move(look), sql_text, limits, nullptr));
+  } catch (const LockError& error) {
+    // What the caller wants was not sent yet.
+    throw error.without_doubt();
+  }
+  const Rows& rows = *answer;
   const auto there = [&](int column) { return rows.text(0, column) == "t"; };
   if (!there(0) || !there(1)) {
     std::string missing;
@@ -85,30 +94,37 @@ asio::awaitable<std::shared_ptr<const Statements>> Server::look_at_tables(CallLi
   if (!there(3)) {
     throw LockError(ErrorCode::invalid_argument, "table and fence_table are the same table: fences would be lost");
   }
-  const bool queues = there(2) && listener_ != nullptr;
   const std::lock_guard lock(mutex_);
   statements_ =
-      std::make_shared<const Statements>(tables_, queues ? Statements::Queue::exists : Statements::Queue::none);
-  if (!queues) listener_.reset();
+      std::make_shared<const Statements>(tables_, there(2) ? Statements::Queue::exists : Statements::Queue::none);
   co_return statements_;
 }
 
 asio::awaitable<std::shared_ptr<Listener>> Server::listener(CallLimits limits) {
-  co_await statements(limits);
-  co_return listener_;
+  const auto known = co_await statements(limits);
+  co_return known->has_queue ? listener_ : nullptr;
 }
 
 asio::awaitable<Rows> Server::run(Steps steps, CallLimits limits, const LockId* id) {
   if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
   if (id != nullptr) co_await wait_for_what_is_under_way(*id, limits);
   const auto known = co_await statements(limits);
-  auto pooled = co_await pool_.take(limits);
+  auto pooled = co_await pool_->take(limits);
   std::vector<Statement> transaction = {
       {.name = "begin", .sql = &known->begin},
       {.name = "settings", .sql = &known->settings, .values = {milliseconds_until(limits.deadline)}}};
   for (auto& step : steps(*known)) transaction.push_back(std::move(step));
   transaction.push_back({.name = "commit", .sql = &known->commit});
-  co_return co_await exchange(std::move(pooled), std::move(transaction), known, limits, id);
+  try {
+    co_return co_await exchange(std::move(pooled), std::move(transaction), known, limits, id);
+  } catch (const LockError& error) {
+    if (error.code() == ErrorCode::invalid_argument) {
+      // Perhaps a table is gone: the next operation looks again.
+      const std::lock_guard lock(mutex_);
+      statements_.reset();
+    }
+    throw;
+  }
 }
 
 void Server::run_in_background(const asio::any_io_executor& executor, Steps steps) {
@@ -116,7 +132,7 @@ void Server::run_in_background(const asio::any_io_executor& executor, Steps step
     try {
       const CallLimits limits{{}, steady_clock::now() + self->options_.operation_timeout};
       (void)co_await self->run(std::move(to_do), limits);
-    } catch (const LockError& error) {
+    } catch (const std::exception& error) {
       self->log_.debug(std::string("in the background: ") + error.what());
     }
   };
@@ -125,6 +141,7 @@ void Server::run_in_background(const asio::any_io_executor& executor, Steps step
 
 asio::awaitable<Rows> Server::exchange(Pool::Pooled pooled, std::vector<Statement> statements,
                                        std::shared_ptr<const void> keeps_alive, CallLimits limits, const LockId* id) {
+  const auto begin = steady_clock::now();
   const auto current = std::make_shared<Exchange>();
   current->pooled = std::move(pooled);
   current->statements = std::move(statements);
@@ -136,78 +153,94 @@ asio::awaitable<Rows> Server::exchange(Pool::Pooled pooled, std::vector<Statemen
     });
   });
   const auto reason = co_await current->ended->wait(limits.deadline, limits.stop);
+  Effect effect = Effect::none;
   {
-    const std::lock_guard lock(current->mutex);
-    if (!current->done) current->abandoned = true;
+    const std::scoped_lock lock(mutex_, current->mutex);
     if (current->done && current->error) std::rethrow_exception(current->error);
     if (current->done) co_return std::move(*current->rows);
+    current->abandoned = true;
+    effect = current->started ? Effect::in_doubt : Effect::none;
+    if (id != nullptr) abandoned_.insert_or_assign(*id, current);
   }
-  if (id != nullptr) {
-    const std::lock_guard lock(mutex_);
-    abandoned_.insert_or_assign(*id, current);
-  }
-  cancel(current);
-  if (reason == async::WakeUp::Reason::stopped) {
-    throw LockError(ErrorCode::aborted, "a stop was requested", Effect::in_doubt);
-  }
-  throw LockError(ErrorCode::network_timeout, "PostgreSQL did not answer in time", Effect::in_doubt);
+  cancel(current, limits.deadline - begin);
+  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested", effect);
+  throw LockError(ErrorCode::network_timeout, "PostgreSQL did not answer in time", effect);
 }
 
 // On the connection's strand.
 asio::awaitable<void> Server::perform(std::shared_ptr<Exchange> current) {
   std::optional<Rows> rows;
   std::exception_ptr error;
+  bool wanted = false;
+  {
+    const std::lock_guard lock(current->mutex);
+    wanted = current->started = !current->abandoned;
+  }
   try {
-    rows.emplace(co_await current->pooled.connection->run(current->statements));
+    if (wanted) rows.emplace(co_await current->pooled.connection->run(current->statements));
   } catch (const LockError&) {
     error = std::current_exception();
   } catch (const std::exception&) {
     error = std::make_exception_ptr(LockError(ErrorCode::internal, "talking to PostgreSQL failed unexpectedly",
                                               Effect::in_doubt, {.cause = std::current_exception()}));
   }
-  bool abandoned = false;
   std::vector<std::shared_ptr<async::WakeUp>> waiting;
+  Pool::Pooled pooled;
   {
-    const std::lock_guard lock(current->mutex);
+    const std::scoped_lock lock(mutex_, current->mutex);
     current->done = true;
     current->rows = std::move(rows);
     current->error = error;
-    abandoned = current->abandoned;
     waiting = std::exchange(current->waiting_for_the_end, {});
-  }
-  // One that was cancelled is not used again: the cancelling may come late, and hit somebody else.
-  if (!abandoned) pool_.give_back(std::move(current->pooled));
-  current->ended->wake();
-  {
-    const std::lock_guard lock(mutex_);
+    // One that was cancelled is not used again: the cancelling may come late, and hit somebody else.
+    if (current->abandoned && wanted) current->pooled.connection->close();
+    pooled = std::move(current->pooled);
     std::erase_if(abandoned_, [&](const auto& entry) { return entry.second == current; });
   }
+  pool_->give_back(std::move(pooled));
+  current->ended->wake();
   for (const auto& wake_up : waiting) wake_up->wake();
 }
 
-// Closing the connection would end nothing: a COMMIT that was sent is still carried out.
-void Server::cancel(const std::shared_ptr<Exchange>& current) {
-  const auto strand = current->pooled.strand;
-  try {
-    async::start_thread("syncguard-pg", current->pooled.connection->canceller()).detach();
-  } catch (const std::system_error&) {
-    log_.debug("no thread could be started to cancel what PostgreSQL does");
-  }
-  auto give_up_on_silence = [](std::shared_ptr<Server> self, std::shared_ptr<Exchange> slow) -> asio::awaitable<void> {
-    const auto end = std::make_shared<async::WakeUp>();
-    bool done = false;
-    {
-      const std::lock_guard lock(slow->mutex);
-      done = slow->done;
-      if (!done) slow->waiting_for_the_end.push_back(end);
+// Closing the connection would end nothing: a COMMIT that was sent is still carried out. And a cancelling that comes
+// between two statements is ignored, so that it is repeated.
+void Server::cancel(const std::shared_ptr<Exchange>& current, steady_clock::duration timeout) {
+  // Each statement has the time that the operation had.
+  const auto end = steady_clock::now() + std::max<steady_clock::duration>(longest_drain, 3 * timeout);
+  auto keep_cancelling = [](std::shared_ptr<Server> self, std::shared_ptr<Exchange> slow,
+                            steady_clock::time_point until) -> asio::awaitable<void> {
+    const auto at_the_end = std::make_shared<async::WakeUp>();
+    for (;;) {
+      std::function<void()> canceller;
+      {
+        const std::lock_guard lock(slow->mutex);
+        if (slow->done) co_return;
+        canceller = slow->pooled.connection->canceller();
+        if (steady_clock::now() >= until) {
+          slow->pooled.connection->close();
+          co_return;
+        }
+        slow->waiting_for_the_end.push_back(at_the_end);
+      }
+      try {
+        async::start_thread("syncguard-pg", canceller).detach();
+      } catch (const std::system_error&) {
+        self->log_.debug("no thread could be started to cancel what PostgreSQL does");
+      }
+      co_await at_the_end->wait(steady_clock::now() + between_cancellings, {});
     }
-    if (!done) co_await end->wait(steady_clock::now() + longest_drain, {});
-    slow->pooled.connection->close();
-    // Its place is free again.
-    self->pool_.give_back(std::move(slow->pooled));
   };
-  asio::post(strand, [self = shared_from_this(), current, strand, give_up_on_silence] {
-    asio::co_spawn(strand, give_up_on_silence(self, current), [self](const std::exception_ptr& error) {
+  std::function<asio::awaitable<void>()> start = [self = shared_from_this(), current, end, keep_cancelling] {
+    return keep_cancelling(self, current, end);
+  };
+  asio::any_io_executor strand;
+  {
+    const std::lock_guard lock(current->mutex);
+    if (current->done) return;
+    strand = current->pooled.strand;
+  }
+  asio::post(strand, [strand, start] {
+    asio::co_spawn(strand, start(), [](const std::exception_ptr& error) {
       if (error) std::terminate();
     });
   });
@@ -234,7 +267,7 @@ asio::awaitable<void> Server::wait_for_what_is_under_way(const LockId& id, CallL
 }
 
 void Server::close() {
-  pool_.close();
+  pool_->close();
   if (listener_) listener_->close();
 }
 

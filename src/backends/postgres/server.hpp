@@ -33,7 +33,6 @@ class Server : public std::enable_shared_from_this<Server> {
 
   // Null where waiters can only poll: without the queue's table, or with listening turned off. Throws LockError.
   asio::awaitable<std::shared_ptr<Listener>> listener(CallLimits limits);
-  [[nodiscard]] const std::shared_ptr<Listener>& existing_listener() const noexcept { return listener_; }
 
   void close();
 
@@ -46,12 +45,13 @@ class Server : public std::enable_shared_from_this<Server> {
   asio::awaitable<void> perform(std::shared_ptr<Exchange> exchange);
   asio::awaitable<Rows> exchange(Pool::Pooled pooled, std::vector<Statement> statements,
                                  std::shared_ptr<const void> keeps_alive, CallLimits limits, const LockId* id);
-  void cancel(const std::shared_ptr<Exchange>& exchange);
+  void cancel(const std::shared_ptr<Exchange>& exchange, std::chrono::steady_clock::duration timeout);
 
   const PostgresOptions options_;
   const Log log_;
   const Tables tables_;
-  Pool pool_;
+  const std::shared_ptr<Pool> pool_;
+  // Null with listening turned off.
   std::shared_ptr<Listener> listener_;
 
   std::mutex mutex_;

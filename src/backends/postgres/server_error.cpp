@@ -22,7 +22,8 @@ LockError server_error(std::string_view sqlstate, const std::string& words) {
     return with_cause(ErrorCode::network_timeout, "others kept the key's row or advisory lock until the time-out",
                       words);
   }
-  if (is("25006")) {
+  // The second is what a standby says of the queue's table, which is not replicated.
+  if (is("25006") || (is("0A000") && contains(words, "recovery"))) {
     return with_cause(ErrorCode::service_unavailable, "PostgreSQL is read-only here: a standby, or set so", words);
   }
   if (is("57P") || is("08")) {
@@ -47,6 +48,10 @@ LockError server_error(std::string_view sqlstate, const std::string& words) {
                       "a table that locks need has other columns: it belongs to something else", words);
   }
   if (is("3D000")) return with_cause(ErrorCode::invalid_argument, "there is no such database", words);
+  if (is("26000") || is("42P05")) {
+    return with_cause(ErrorCode::invalid_argument,
+                      "a pooler does not keep prepared statements: set the option prepare=false", words);
+  }
   if (is("22") || is("23") || is("42")) {
     return with_cause(ErrorCode::invalid_argument, "PostgreSQL does not accept what it was asked for", words);
   }
@@ -59,7 +64,8 @@ LockError server_error(std::string_view sqlstate, const std::string& words) {
 // libpq gives no SQLSTATE for these, but the server's English words, or its own.
 LockError connect_error(const std::string& words) {
   if (contains(words, "password authentication failed") || contains(words, "no password supplied") ||
-      contains(words, "no pg_hba.conf entry") || contains(words, "authentication failed") ||
+      contains(words, "no pg_hba.conf entry") || contains(words, "rejects connection") ||
+      contains(words, "is not permitted to log in") || contains(words, "authentication failed") ||
       (contains(words, "role \"") && contains(words, "does not exist"))) {
     return with_cause(ErrorCode::auth_failed, "PostgreSQL refused the user or the password", words);
   }
@@ -76,6 +82,9 @@ LockError connect_error(const std::string& words) {
   }
   if (contains(words, "database \"") && contains(words, "does not exist")) {
     return with_cause(ErrorCode::invalid_argument, "there is no such database", words);
+  }
+  if (contains(words, "definition of service")) {
+    return with_cause(ErrorCode::invalid_argument, "libpq does not know this service", words);
   }
   if (contains(words, "invalid integer value") || contains(words, "invalid port number")) {
     return with_cause(ErrorCode::invalid_argument, "libpq does not understand the port", words);

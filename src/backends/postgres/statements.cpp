@@ -4,14 +4,13 @@
 
 namespace syncguard::postgres {
 
-Statements::Statements(const Tables& tables, Queue queue) {
-  const bool queues = queue == Queue::exists;
+Statements::Statements(const Tables& tables, Queue queue) : has_queue(queue == Queue::exists) {
   const auto with_queue = [&](std::string_view statement) {
     std::string text(statement);
-    text = replaced(std::move(text), "{turn}", queues ? sql::turn : sql::no_turn);
-    text = replaced(std::move(text), "{leave}", queues ? sql::leave_with_lock : "");
-    text = replaced(std::move(text), "{pass_turn}", queues ? sql::pass_turn : "");
-    return tables.in(replaced(std::move(text), "{told}", queues ? sql::told : ""));
+    text = replaced(std::move(text), "{turn}", has_queue ? sql::turn : sql::no_turn);
+    text = replaced(std::move(text), "{leave}", has_queue ? sql::leave_with_lock : "");
+    text = replaced(std::move(text), "{pass_turn}", has_queue ? sql::pass_turn : "");
+    return tables.in(replaced(std::move(text), "{told}", has_queue ? sql::told : ""));
   };
   begin = sql::begin;
   settings = sql::settings;

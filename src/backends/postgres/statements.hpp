@@ -12,6 +12,7 @@ struct Statements {
   enum class Queue { none, exists };
   Statements(const Tables& tables, Queue queue);
 
+  bool has_queue;
   std::string begin;
   std::string settings;
   std::string commit;
