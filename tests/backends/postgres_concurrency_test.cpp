@@ -369,6 +369,40 @@ TEST(PostgresFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) 
       << "the acquire that nobody waited for is gone";
 }
 
+TEST(PostgresFailures, AServerThatIsStoppedEndsWhatIsUnderWayAndIsFoundAgain) {
+  PostgresServer server;
+  setup_postgres_schema({.connection = server.url()});
+  auto locks = open(server.url("?application_name=test&operation_timeout=20s"));
+  const auto lease = locks.acquire("held", {.ttl = 10min});
+  for (const bool fast : {true, false}) {
+    std::optional<LockError> error;
+    std::thread acquiring;
+    {
+      Outsider outsider(server);
+      outsider(take_advisory_lock);
+      acquiring = std::thread([&] { error = error_of([&] { (void)locks.try_acquire("key"); }); });
+      EXPECT_TRUE(eventually([&] {
+        return server.execute(
+                   "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'test' AND "
+                   "wait_event_type = 'Lock'") == "1";
+      }));
+      if (fast) {
+        server.stop_fast();
+      } else {
+        server.stop_at_once();
+      }
+    }
+    acquiring.join();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::service_unavailable) << error->what();
+    EXPECT_TRUE(error->in_doubt());
+    expect_error(ErrorCode::service_unavailable, [&] { (void)locks.is_locked("held"); });
+    server.start();
+    EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("held"); }); }));
+    EXPECT_TRUE(locks.owns(lease.id())) << "what was granted is still there";
+  }
+}
+
 [[noreturn]] void keep_working(const std::string& url, int worker, Evidence& evidence) {
   // Not to survive the test, however that ends.
   prctl(PR_SET_PDEATHSIG, SIGKILL);

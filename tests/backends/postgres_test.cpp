@@ -243,8 +243,7 @@ TEST_F(Postgres, NobodyListensAndNoSuchDatabase) {
 }
 
 TEST_F(Postgres, UrlsThatLibpqDoesNotUnderstand) {
-  for (const std::string text :
-       {"postgres://host/db?no_such_option=secret", "postgres:secret"}) {
+  for (const std::string text : {"postgres://host/db?no_such_option=secret", "postgres:secret"}) {
     const auto error = error_of([&] { (void)open(text); });
     ASSERT_TRUE(error) << text;
     EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
@@ -252,6 +251,21 @@ TEST_F(Postgres, UrlsThatLibpqDoesNotUnderstand) {
   }
   expect_error(ErrorCode::invalid_argument, [&] { (void)client("&pool=0"); });
   expect_error(ErrorCode::invalid_argument, [&] { (void)client("&listen_url=nonsense"); });
+}
+
+TEST_F(Postgres, SeveralHostsAndServices) {
+  const auto port = std::to_string(server.port());
+  const auto nobody = std::to_string(free_port());
+  EXPECT_FALSE(open("postgres://postgres@127.0.0.1:" + nobody + ",127.0.0.1:" + port +
+                    "/postgres?target_session_attrs=read-write&connect_timeout=5")
+                   .is_locked("key"));
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "services";
+  std::ofstream(file) << "[locks]\nhost=127.0.0.1\nport=" << port << "\nuser=postgres\ndbname=postgres\n";
+  setenv("PGSERVICEFILE", file.c_str(), 1);
+  EXPECT_FALSE(open("postgres://?service=locks").is_locked("key"));
+  expect_error(ErrorCode::invalid_argument, [] { (void)open("postgres://?service=nothing").is_locked("key"); });
+  unsetenv("PGSERVICEFILE");
 }
 
 TEST_F(Postgres, TooManyConnections) {

@@ -98,6 +98,12 @@ void PostgresServer::stop_at_once() {
   process_.reset();
 }
 
+void PostgresServer::stop_fast() {
+  process_->send(SIGINT);
+  process_->wait();
+  process_.reset();
+}
+
 // The server is many processes: all of them.
 void PostgresServer::pause() const {
   process_->send(SIGSTOP);

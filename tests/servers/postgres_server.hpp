@@ -38,6 +38,8 @@ class PostgresServer {
   void start();
   // As `pg_ctl stop -m immediate`: no more than a kill leaves behind.
   void stop_at_once();
+  // As `pg_ctl stop -m fast`: connections are closed, everything is put in order.
+  void stop_fast();
   void pause() const;
   void resume() const;
 
