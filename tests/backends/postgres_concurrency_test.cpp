@@ -318,8 +318,7 @@ TEST_F(PostgresWaiting, ManyWaitersNeedNoMoreConnectionsThanThePoolAndOne) {
   constexpr int keys = 10;
   for (int i = 0; i < keys; ++i) leases.push_back(holder.acquire("key " + std::to_string(i)));
   constexpr int count = 500;
-  int done = 0;
-  std::vector<std::thread> threads;
+  std::atomic<int> done = 0;
   for (int i = 0; i < count; ++i) {
     waiters.async_acquire("key " + std::to_string(i % keys), patient,
                           [&](const std::exception_ptr& error, const Lease&) {

@@ -153,7 +153,8 @@ class PostgresBackend : public Backend {
         return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {stored}},
                      {.name = "remove_dead", .sql = &sql.remove_dead, .values = {stored}}};
       };
-      server_->run_in_background(co_await asio::this_coro::executor, std::move(steps));
+      const auto executor = co_await asio::this_coro::executor;
+      server_->run_in_background(executor, std::move(steps), std::nullopt);
     }
     co_return record.has_value();
   }
@@ -175,10 +176,21 @@ class PostgresBackend : public Backend {
 
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
+    const auto executor = co_await asio::this_coro::executor;
     auto listener = co_await server_->listener(limits);
     if (!listener) co_return nullptr;
     auto ticket = std::make_unique<PostgresTicket>(server_, std::move(listener), key, waiter, std::move(wake));
-    co_await ticket->rejoin(limits);
+    try {
+      co_await ticket->rejoin(limits);
+    } catch (const LockError&) {
+      // It may have got its place all the same, and nobody would give that up.
+      Server::Steps steps = [stored = lock_key_of(key), waiter](const Statements& sql) {
+        return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {stored}},
+                     {.name = "leave", .sql = &sql.leave, .values = {stored, waiter.str()}}};
+      };
+      server_->run_in_background(executor, std::move(steps), waiter);
+      throw;
+    }
     co_return ticket;
   }
 

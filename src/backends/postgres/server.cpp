@@ -127,16 +127,16 @@ asio::awaitable<Rows> Server::run(Steps steps, CallLimits limits, const LockId* 
   }
 }
 
-void Server::run_in_background(const asio::any_io_executor& executor, Steps steps) {
-  auto work = [](std::shared_ptr<Server> self, Steps to_do) -> asio::awaitable<void> {
+void Server::run_in_background(const asio::any_io_executor& executor, Steps steps, std::optional<LockId> id) {
+  auto work = [](std::shared_ptr<Server> self, Steps to_do, std::optional<LockId> of) -> asio::awaitable<void> {
     try {
       const CallLimits limits{{}, steady_clock::now() + self->options_.operation_timeout};
-      (void)co_await self->run(std::move(to_do), limits);
+      (void)co_await self->run(std::move(to_do), limits, of ? &*of : nullptr);
     } catch (const std::exception& error) {
       self->log_.debug(std::string("in the background: ") + error.what());
     }
   };
-  async::spawn(executor, work(shared_from_this(), std::move(steps)));
+  async::spawn(executor, work(shared_from_this(), std::move(steps), id));
 }
 
 asio::awaitable<Rows> Server::exchange(Pool::Pooled pooled, std::vector<Statement> statements,

@@ -29,7 +29,7 @@ class Server : public std::enable_shared_from_this<Server> {
   // is stopped, leaves a transaction that is being cancelled; nothing about the same lock id overtakes it.
   asio::awaitable<Rows> run(Steps steps, CallLimits limits, const LockId* id = nullptr);
   // The same with nobody waiting for it.
-  void run_in_background(const asio::any_io_executor& executor, Steps steps);
+  void run_in_background(const asio::any_io_executor& executor, Steps steps, std::optional<LockId> id);
 
   // Null where waiters can only poll: without the queue's table, or with listening turned off. Throws LockError.
   asio::awaitable<std::shared_ptr<Listener>> listener(CallLimits limits);

@@ -199,13 +199,23 @@ class RedisTicket : public WaitTicket {
   }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    const auto& names = server_->names();
     server_->subscriber().unsubscribe(waiter_);
-    const Arguments arguments({names.queue(key_), names.turn(key_)}, {waiter_.view(), names.wake_root()});
+    const Arguments arguments = of_leaving();
     co_await server_->run(server_->link_of(waiter_), redis::scripts().leave, arguments, limits);
   }
 
+  // Leaves without waiting for that, if there is a connection.
+  void leave_untold() {
+    server_->subscriber().unsubscribe(waiter_);
+    server_->link_of(waiter_).tell(of_leaving().to(redis::scripts().leave, false));
+  }
+
  private:
+  [[nodiscard]] Arguments of_leaving() const {
+    const auto& names = server_->names();
+    return {{names.queue(key_), names.turn(key_)}, {waiter_.view(), names.wake_root()}};
+  }
+
   const std::shared_ptr<Server> server_;
   const Key key_;
   const LockId waiter_;
@@ -290,8 +300,13 @@ class RedisBackend : public Backend {
                                                     const CallLimits& limits) override {
     if (!server_->names().have_queues()) co_return nullptr;
     auto ticket = std::make_unique<RedisTicket>(server_, key, waiter, std::move(wake));
-    // A place that it got although nobody knows is that of a dead waiter, once the ticket is gone.
-    co_await ticket->rejoin(limits);
+    try {
+      co_await ticket->rejoin(limits);
+    } catch (const LockError&) {
+      // It may have got its place all the same, and nobody would give that up.
+      ticket->leave_untold();
+      throw;
+    }
     co_return ticket;
   }
 
