@@ -6,8 +6,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <stdexcept>
 #include <thread>
@@ -15,17 +16,16 @@
 namespace syncguard::testing {
 namespace {
 
-// Where the newest server's programs are: Debian has them outside the search path.
+// Where the server's programs are: Debian has them outside the search path.
 std::filesystem::path programs() {
-  std::vector<std::filesystem::path> found;
-  const std::filesystem::path versions = "/usr/lib/postgresql";
-  if (std::filesystem::exists(versions)) {
-    for (const auto& version : std::filesystem::directory_iterator(versions)) {
-      if (std::filesystem::exists(version.path() / "bin" / "postgres")) found.push_back(version.path() / "bin");
-    }
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> answer(popen("pg_config --bindir", "r"), pclose);
+  std::array<char, 1024> line{};
+  if (!answer || std::fgets(line.data(), static_cast<int>(line.size()), answer.get()) == nullptr) {
+    throw std::runtime_error("pg_config does not say where PostgreSQL is");
   }
-  std::ranges::sort(found);
-  return found.empty() ? std::filesystem::path() : found.back();
+  std::string folder(line.data());
+  while (folder.ends_with('\n')) folder.pop_back();
+  return folder;
 }
 
 // Drops root, if the tests have it: neither PostgreSQL nor PgBouncer runs with it.
