@@ -105,9 +105,11 @@ void Pool::give_back(Pooled pooled) {
   const auto executor = pooled.strand;
   const bool usable = pooled.connection->is_usable();
   bool opens = false;
+  Pooled of_no_more_use;
   {
     const std::lock_guard lock(mutex_);
     if (!usable || closed_) {
+      of_no_more_use = std::move(pooled);
       --open_;
       opens = !closed_ && !line_.empty() && open_ < most_;
       if (opens) {
@@ -122,8 +124,8 @@ void Pool::give_back(Pooled pooled) {
       line_.pop_front();
     }
   }
-  // Closed, if it is of no more use, before another one is opened.
-  pooled.connection.reset();
+  // Closed before another one is opened.
+  of_no_more_use.connection.reset();
   if (opens) open_one_more(executor);
 }
 

@@ -142,7 +142,7 @@ asio::awaitable<Link::Answer> Link::call(std::string request_bytes, const CallLi
         limits.stop, [self, request] { self->give_up(request, ErrorCode::aborted, "a stop was requested"); });
     // The reply may come, and the coroutine go on and end, before this function has returned: it owns what it touches.
     auto start = [self, request](auto handler) {
-      const std::shared_ptr<Link> owner(self);
+      const std::shared_ptr<Link> owner(self);  // NOLINT(performance-unnecessary-copy-initialization): see above
       owner->submit(RequestPtr(request), std::make_unique<SuspendedIn<decltype(handler)>>(std::move(handler)));
     };
     co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start, asio::use_awaitable);
