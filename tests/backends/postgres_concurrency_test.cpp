@@ -273,14 +273,17 @@ TEST_F(PostgresWaiting, AListenerThatWasKilledListensAgain) {
 }
 
 TEST_F(PostgresWaiting, AWaiterThatWasKilledCostsTimeOnly) {
+  // Before there are threads.
+  const pid_t child = fork();
+  if (child == 0) {
+    auto doomed = client();
+    while (!doomed.is_locked("key")) std::this_thread::sleep_for(5ms);
+    (void)doomed.acquire("key", patient);
+    _exit(0);
+  }
   auto holder = client();
   auto waiter = client();
   auto lease = holder.acquire("key");
-  const pid_t child = fork();
-  if (child == 0) {
-    (void)client().acquire("key", patient);
-    _exit(0);
-  }
   expect_queue(1);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);

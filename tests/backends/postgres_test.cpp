@@ -32,7 +32,7 @@ TEST_F(Postgres, SetUpMakesTheTablesAndIndexesThatTheOtherLibraryMakes) {
         "SELECT data_type || ' ' || is_nullable || ' ' || coalesce(column_default, 'null') "
         "FROM information_schema.columns WHERE table_name = $1 AND column_name = $2",
         {column.at("table_name").get<std::string>(), column.at("column_name").get<std::string>()});
-    const auto expected = column.at("column_default");
+    const auto& expected = column.at("column_default");
     EXPECT_EQ(found, column.at("data_type").get<std::string>() + " " + column.at("is_nullable").get<std::string>() +
                          " " + (expected.is_null() ? "null" : expected.get<std::string>()))
         << column.at("column_name");
@@ -56,7 +56,7 @@ TEST_F(Postgres, StoresTheRowsThatTheOtherLibraryStores) {
   for (const auto& recorded : rows) {
     const auto key = recorded.at("key").get<std::string>();
     const auto lease = locks.acquire(key, {.ttl = 30s});
-    const auto theirs = recorded.at("lock");
+    const auto& theirs = recorded.at("lock");
     const auto ours = json::parse(
         server.execute("SELECT row_to_json(l) FROM syncguard_locks l WHERE lock_id = $1", {lease.id().str()}));
     EXPECT_EQ(ours.at("key"), theirs.at("key"));
