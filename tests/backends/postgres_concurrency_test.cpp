@@ -276,6 +276,7 @@ TEST_F(PostgresWaiting, AWaiterThatWasKilledCostsTimeOnly) {
   // Before there are threads.
   const pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     auto doomed = client();
     while (!doomed.is_locked("key")) std::this_thread::sleep_for(5ms);
     (void)doomed.acquire("key", patient);

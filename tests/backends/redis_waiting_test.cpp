@@ -6,6 +6,7 @@
 #include <syncguard/syncguard.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,7 @@ TEST_F(RedisWaiting, AWaiterKilledInTheQueueIsSkipped) {
   auto lease = holder.acquire("key");
   const pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)open(server.url()).acquire("key", patient);
     _exit(0);
   }
@@ -73,11 +75,15 @@ TEST_F(RedisWaiting, AWaiterThatIsStoppedWithItsTurnDelaysTheOthersOnly) {
   auto lease = holder.acquire("key");
   const pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)open(server.url()).acquire("key", patient);
     pause();
   }
   expect_queue(1);
   kill(child, SIGSTOP);
+  // Until it has stopped: it must not take its turn first.
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
   EXPECT_TRUE(lease.release());
   // It has its turn for a moment, then it is anybody's.
   EXPECT_TRUE(waiter.acquire("key", {.wait = {.timeout = 5s}}));
