@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace syncguard::redis;
   std::string_view bytes(reinterpret_cast<const char*>(data), size);
   if (bytes.empty()) return 0;
-  const auto piece = static_cast<std::size_t>(bytes.front()) + 1;
+  const auto piece = std::size_t{data[0]} + 1;
   bytes.remove_prefix(1);
   ReplyReader reader;
   try {
