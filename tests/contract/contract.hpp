@@ -90,6 +90,8 @@ class RawBackend {
 // A client of the test's store.
 inline Locks open_client(BackendFixture& store, ClientOptions options = {}) {
   auto backend = store.make_backend({.log = options.log});
+  // What is slow here is the machine, which runs other tests beside this one. Tests of time-outs set their own.
+  if (!options.operation_timeout) options.operation_timeout = 20s;
   return Locks(std::move(backend), std::move(options));
 }
 
