@@ -1,6 +1,22 @@
 # What the library needs; also used by the installed package, so that both look for the same things.
 include(CMakeFindDependencyMacro)
 
+# A library that has no CMake package of its own becomes the target SyncGuard::NAME.
+function(syncguard_find_library name header debian_package)
+  if(TARGET SyncGuard::${name})
+    return()
+  endif()
+  find_path(SyncGuard_${name}_INCLUDE ${header})
+  find_library(SyncGuard_${name}_LIBRARY ${name})
+  if(NOT SyncGuard_${name}_INCLUDE OR NOT SyncGuard_${name}_LIBRARY)
+    message(FATAL_ERROR "SyncGuard needs ${name} (Debian: ${debian_package})")
+  endif()
+  add_library(SyncGuard::${name} UNKNOWN IMPORTED)
+  set_target_properties(SyncGuard::${name} PROPERTIES
+    IMPORTED_LOCATION "${SyncGuard_${name}_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${SyncGuard_${name}_INCLUDE}")
+endfunction()
+
 find_dependency(Threads)
 if("sqlite" IN_LIST SYNCGUARD_COMPONENTS)
   find_dependency(SQLite3)
@@ -11,30 +27,9 @@ endif()
 find_dependency(OpenSSL COMPONENTS Crypto)
 if("redis" IN_LIST SYNCGUARD_COMPONENTS)
   find_dependency(OpenSSL COMPONENTS SSL)
-  if(NOT TARGET SyncGuard::hiredis)
-    find_path(SyncGuard_hiredis_INCLUDE hiredis/read.h)
-    find_library(SyncGuard_hiredis_LIBRARY hiredis)
-    if(NOT SyncGuard_hiredis_INCLUDE OR NOT SyncGuard_hiredis_LIBRARY)
-      message(FATAL_ERROR "SyncGuard needs hiredis (Debian: libhiredis-dev)")
-    endif()
-    add_library(SyncGuard::hiredis UNKNOWN IMPORTED)
-    set_target_properties(SyncGuard::hiredis PROPERTIES
-      IMPORTED_LOCATION "${SyncGuard_hiredis_LIBRARY}"
-      INTERFACE_INCLUDE_DIRECTORIES "${SyncGuard_hiredis_INCLUDE}")
-  endif()
+  syncguard_find_library(hiredis hiredis/read.h libhiredis-dev)
 endif()
-
-if(NOT TARGET SyncGuard::utf8proc)
-  find_path(SyncGuard_utf8proc_INCLUDE utf8proc.h)
-  find_library(SyncGuard_utf8proc_LIBRARY utf8proc)
-  if(NOT SyncGuard_utf8proc_INCLUDE OR NOT SyncGuard_utf8proc_LIBRARY)
-    message(FATAL_ERROR "SyncGuard needs utf8proc (Debian: libutf8proc-dev)")
-  endif()
-  add_library(SyncGuard::utf8proc UNKNOWN IMPORTED)
-  set_target_properties(SyncGuard::utf8proc PROPERTIES
-    IMPORTED_LOCATION "${SyncGuard_utf8proc_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${SyncGuard_utf8proc_INCLUDE}")
-endif()
+syncguard_find_library(utf8proc utf8proc.h libutf8proc-dev)
 
 if(NOT TARGET SyncGuard::asio)
   find_path(SyncGuard_asio_INCLUDE asio/awaitable.hpp)
