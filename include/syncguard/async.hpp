@@ -24,10 +24,12 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace syncguard {
 
@@ -65,6 +67,8 @@ SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr
 SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<bool> owns(ClientPtr client, LockId id, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl,
                                                     std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, std::stop_token stop);
@@ -304,6 +308,22 @@ auto Locks::async_get_by_id_raw(LockId id, CompletionToken&& token) const {
   };
   return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
                           std::forward<CompletionToken>(token));
+}
+
+template <typename CompletionToken>
+auto Locks::async_diagnose(CompletionToken&& token) const {
+  auto operation = [](const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::diagnose(client, std::move(stop));
+  };
+  return detail::initiate(detail::LocksAccess::client(*this), operation, std::forward<CompletionToken>(token));
+}
+
+template <typename CompletionToken>
+auto Locks::async_setup(CompletionToken&& token) const {
+  auto operation = [](const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::setup(client, std::move(stop));
+  };
+  return detail::initiate(detail::LocksAccess::client(*this), operation, std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>

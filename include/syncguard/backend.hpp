@@ -13,6 +13,7 @@
 // The suite in syncguard/testing/contract_suite.hpp checks what can be checked without breaking your server.
 #pragma once
 
+#include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
 #include <syncguard/lock_info.hpp>
@@ -26,6 +27,7 @@
 #include <stop_token>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace syncguard {
 
@@ -126,6 +128,14 @@ class SYNCGUARD_EXPORT Backend {
   // tell; the client then polls.
   virtual asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter,
                                                             std::function<void()> wake, const CallLimits& limits);
+
+  // Looks at the store and says whether it is fit for locks: one finding per check, in the order in which a person
+  // would mend them. Changes nothing that others can see. A store that cannot be reached in time, or that refuses, is a
+  // finding; only a stop request throws. By default one finding: that there is nothing to check.
+  virtual asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits);
+  // Creates what the store needs before it can hold locks, and says in words what it made, or that nothing is needed.
+  // May be run again, and by many processes at once. By default nothing is needed.
+  virtual asio::awaitable<std::string> setup(const CallLimits& limits);
 
   // Called once, after the last operation has ended. Gives connections back.
   virtual asio::awaitable<void> close(const CallLimits& limits);

@@ -18,11 +18,22 @@ struct ReleaseContext {
   std::string_view lock_id;
 };
 
-// Functions of the caller's that the client calls. Both may be called from any thread; what they throw is ignored.
+// A lease that an extend prolonged. Valid during the callback.
+struct ExtendContext {
+  std::string_view key;
+  std::string_view lock_id;
+  // What Lease::deadline() says from now on.
+  std::chrono::nanoseconds deadline;
+};
+
+// Functions of the caller's that the client calls. All may be called from any thread; what they throw is ignored.
 struct Callbacks {
   // A lease could not be released when it was destroyed, or its lock was found gone: the section outlived its lock.
   // Without it such failures are ignored, since the ttl frees the lock.
   std::function<void(const LockError&, const ReleaseContext&)> on_release_error{};
+  // A lease was extended, by a renewal or by hand: for whoever passes its deadline on to another process. Called on a
+  // thread that renews no leases; calls that follow close upon each other may overlap.
+  std::function<void(const ExtendContext&)> on_extended{};
   // Numbers from [0, 1) for the jitter of delays. Without it: a generator of the client's own.
   std::function<double()> random{};
 };

@@ -26,8 +26,8 @@ struct LeaseAccess;
 // caller's, it hands the release over and returns at once. In a forked child a lease is inert: the lock is the
 // parent's.
 //
-// A lease that was moved from or default-constructed holds nothing: id(), key(), fence() and expires_at() must not be
-// asked then.
+// A lease that was moved from or default-constructed holds nothing: id(), key(), fence(), expires_at() and deadline()
+// must not be asked then.
 class SYNCGUARD_EXPORT Lease {
  public:
   Lease() noexcept;
@@ -50,6 +50,10 @@ class SYNCGUARD_EXPORT Lease {
   // How long ownership may still be assumed: counted from before the granting request was sent, on a clock that
   // includes suspension, so it ends before the store's own count. Zero once lost, released or detached.
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
+
+  // When remaining() runs out, as CLOCK_BOOTTIME counts: for another process of this machine that must know it. Moves
+  // with every renewal; see Callbacks::on_extended.
+  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept;
 
   // Stopped once, when ownership can no longer be assumed: an extend was refused, remaining() ran out, or the client
   // was closed. Stays silent after release() or detach(). Callbacks on it run on a thread that renews no leases. A

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <syncguard/client_options.hpp>
+#include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
 #include <syncguard/key.hpp>
@@ -15,9 +16,11 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace syncguard {
 
@@ -77,6 +80,14 @@ class SYNCGUARD_EXPORT Locks {
   [[nodiscard]] std::optional<LockRecord> get_by_key_raw(const Key& key, std::stop_token stop = {});
   [[nodiscard]] std::optional<LockRecord> get_by_id_raw(const LockId& id, std::stop_token stop = {});
 
+  // Whether the store is fit for locks, check by check, and how to mend it if not. One that cannot be reached, or that
+  // refuses, is a finding and no error. Changes nothing that others can see. For deployments and people, not for every
+  // start of a program: it takes several round trips, all of them within one operation_timeout.
+  [[nodiscard]] std::vector<Finding> diagnose(std::stop_token stop = {});
+  // Creates what the store needs before it can hold locks (tables, a file), and says in words what it made, or that
+  // nothing is needed. May be run again, and by many processes at once.
+  std::string setup(std::stop_token stop = {});
+
   // A copy that calls other callbacks. Shares everything else.
   [[nodiscard]] Locks with(Callbacks callbacks) const;
 
@@ -116,6 +127,10 @@ class SYNCGUARD_EXPORT Locks {
   auto async_get_by_key_raw(Key key, CompletionToken&& token) const;
   template <typename CompletionToken>
   auto async_get_by_id_raw(LockId id, CompletionToken&& token) const;
+  template <typename CompletionToken>
+  auto async_diagnose(CompletionToken&& token) const;
+  template <typename CompletionToken>
+  auto async_setup(CompletionToken&& token) const;
   template <typename CompletionToken>
   auto async_close(CompletionToken&& token) const;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <syncguard/client_options.hpp>
+#include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/fence.hpp>
 #include <syncguard/fence_gate.hpp>

@@ -15,6 +15,18 @@ asio::awaitable<std::unique_ptr<WaitTicket>> Backend::join(const Key& /*key*/, c
   co_return nullptr;
 }
 
+asio::awaitable<std::vector<Finding>> Backend::diagnose(const CallLimits& limits) {
+  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+  std::vector<Finding> findings(1);
+  findings[0].check = "backend";
+  findings[0].found = capabilities().name + " has nothing to check";
+  co_return findings;
+}
+
+asio::awaitable<std::string> Backend::setup(const CallLimits& /*limits*/) {
+  co_return capabilities().name + " needs no set-up";
+}
+
 asio::awaitable<void> Backend::close(const CallLimits& /*limits*/) { co_return; }
 
 }  // namespace syncguard

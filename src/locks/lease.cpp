@@ -56,6 +56,8 @@ std::chrono::milliseconds Lease::remaining() const noexcept {
   return state_ ? state_->remaining() : std::chrono::milliseconds(0);
 }
 
+std::chrono::nanoseconds Lease::deadline() const noexcept { return state_->deadline(); }
+
 std::stop_token Lease::lost() const noexcept { return state_ ? state_->lost() : std::stop_token(); }
 
 bool Lease::extend(std::chrono::milliseconds ttl, std::stop_token stop) {

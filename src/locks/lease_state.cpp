@@ -36,6 +36,11 @@ std::chrono::milliseconds LeaseState::remaining() const noexcept {
   return machine_.remaining(BootClock::now());
 }
 
+std::chrono::nanoseconds LeaseState::deadline() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return machine_.deadline().time_since_epoch();
+}
+
 bool LeaseState::is_over() const noexcept {
   const std::lock_guard lock(mutex_);
   return machine_.state() == LeaseMachine::State::over;
@@ -150,7 +155,13 @@ asio::awaitable<bool> LeaseState::send_extend(std::chrono::milliseconds ttl, con
     expires_at_ = extended->expires_at;
     machine_.extended(sent_at, extended->remaining, ttl);
     // It may have been given up meanwhile, or have been lost before this answer came; that stands.
-    co_return machine_.state() == LeaseMachine::State::held;
+    const bool held = machine_.state() == LeaseMachine::State::held;
+    if (held && callbacks_->on_extended) {
+      client_->notify([self = shared_from_this(), deadline = machine_.deadline().time_since_epoch()] {
+        self->callbacks_->on_extended({self->key_.str(), self->id_.view(), deadline});
+      });
+    }
+    co_return held;
   }
   if (machine_.extend_refused()) fire_lost();
   co_return false;

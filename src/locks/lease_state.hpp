@@ -44,6 +44,8 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   [[nodiscard]] Fence fence() const noexcept { return fence_; }
   [[nodiscard]] Timestamp expires_at() const noexcept;
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
+  // On the boot clock.
+  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept;
   [[nodiscard]] bool is_over() const noexcept;
   [[nodiscard]] std::stop_token lost() const noexcept { return lost_.get_token(); }
 

@@ -247,6 +247,21 @@ asio::awaitable<bool> owns(ClientPtr client, LockId id, std::stop_token stop) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// On the store
+
+asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, std::stop_token stop) {
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
+  co_return co_await client->checked(client->backend().diagnose(limits), {}, {});
+}
+
+asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop) {
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
+  co_return co_await client->checked(client->backend().setup(limits), {}, {});
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // On a lease
 
 asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl,

@@ -130,6 +130,12 @@ class TelemetryBackend : public Backend {
     co_return co_await inner_->join(key, waiter, std::move(wake), limits);
   }
 
+  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
+    co_return co_await inner_->diagnose(limits);
+  }
+
+  asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
+
   asio::awaitable<void> close(const CallLimits& limits) override {
     co_await inner_->close(limits);
     co_await events_.close(limits.deadline);

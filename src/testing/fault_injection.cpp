@@ -202,6 +202,12 @@ class FaultyBackend : public Backend {
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override;
 
+  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
+    co_return co_await inner_->diagnose(limits);
+  }
+
+  asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
+
   asio::awaitable<void> close(const CallLimits& limits) override {
     std::vector<std::shared_ptr<Gate::State>> gates;
     {

@@ -243,6 +243,8 @@ TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
     }
     EXPECT_TRUE(thrown);
     EXPECT_FALSE(co_await locks.async_is_locked("key", asio::use_awaitable));
+    EXPECT_FALSE((co_await locks.async_diagnose(asio::use_awaitable)).empty());
+    EXPECT_FALSE((co_await locks.async_setup(asio::use_awaitable)).empty());
     EXPECT_TRUE(co_await locks.async_close(asio::use_awaitable));
   };
   auto done = asio::co_spawn(context, script(), asio::use_future);

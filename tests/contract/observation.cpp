@@ -157,5 +157,25 @@ TEST_P(Contract, DeclaresWhatItCanDo) {
   EXPECT_GT(capabilities.operation_timeout, 0ms);
 }
 
+TEST_P(Contract, FindsItselfFitAndChangesNothing) {
+  auto locks = open_client(store());
+  const auto lease = locks.acquire("key", {.ttl = 60s});
+  EXPECT_FALSE(locks.setup().empty());
+  EXPECT_FALSE(locks.setup().empty()) << "may be run again";
+  const auto findings = locks.diagnose();
+  EXPECT_FALSE(findings.empty());
+  for (const auto& finding : findings) {
+    EXPECT_NE(finding.verdict, Finding::Verdict::failure) << finding.check << ": " << finding.found;
+    EXPECT_FALSE(finding.check.empty());
+    EXPECT_FALSE(finding.found.empty()) << finding.check;
+    EXPECT_EQ(finding.advice.empty(), finding.verdict == Finding::Verdict::fine) << finding.check;
+  }
+  EXPECT_TRUE(locks.owns(lease.id()));
+  EXPECT_EQ(locks.acquire("other").fence(), Fence(1));
+  std::stop_source stop;
+  stop.request_stop();
+  expect_code(ErrorCode::aborted, [&] { (void)locks.diagnose(stop.get_token()); });
+}
+
 }  // namespace
 }  // namespace syncguard::testing

@@ -1,5 +1,6 @@
 // Leases when requests fail, hang or come late.
 
+#include "async/boot_clock.hpp"
 #include "e2e/faulty_client.hpp"
 
 #include <asio/use_future.hpp>
@@ -19,6 +20,38 @@ TEST(Lease, SurvivesRenewalsThatFailForAWhile) {
   ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 6));
   EXPECT_FALSE(lease.lost().stop_requested());
   EXPECT_TRUE(client.locks.owns(lease.id()));
+}
+
+TEST(Lease, TellsWhenItsDeadlineMoved) {
+  const auto now = [] { return async::BootClock::now().time_since_epoch(); };
+  std::mutex mutex;
+  std::vector<std::chrono::nanoseconds> deadlines;
+  const auto told = [&] {
+    const std::lock_guard lock(mutex);
+    return deadlines;
+  };
+  FaultyClient client({.callbacks = {.on_extended = [&](const ExtendContext& context) {
+                         EXPECT_EQ(context.key, "key");
+                         EXPECT_TRUE(LockId::is_valid(context.lock_id));
+                         const std::lock_guard lock(mutex);
+                         deadlines.push_back(context.deadline);
+                       }}});
+  const auto before = now();
+  auto lease = client.locks.acquire("key", {.ttl = 300ms, .auto_extend = true});
+  const auto first = lease.deadline();
+  EXPECT_GE(first, before + 300ms);
+  EXPECT_LE(first, now() + 300ms);
+  ASSERT_TRUE(eventually([&] { return !told().empty(); })) << "by a renewal";
+  EXPECT_GT(told()[0], first);
+  EXPECT_TRUE(lease.extend(60s));
+  const auto last = lease.deadline();
+  ASSERT_TRUE(eventually([&] { return std::ranges::count(told(), last) == 1; })) << "and by hand";
+  EXPECT_GT(last, now() + 50s);
+  const auto count = told().size();
+  client.faults.always(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
+  EXPECT_TRUE(error_of([&] { (void)lease.extend(90s); }));
+  EXPECT_EQ(lease.deadline(), last) << "what failed without a doubt moves nothing";
+  EXPECT_EQ(told().size(), count);
 }
 
 TEST(Lease, IsLostAtItsDeadlineWhenNoRenewalSucceeds) {
