@@ -107,6 +107,10 @@ class SYNCGUARD_EXPORT Backend {
 
   [[nodiscard]] virtual Capabilities capabilities() const = 0;
 
+  // How far this host's clock is ahead of the store's (behind: negative), as the latest answer shows it. Nothing where
+  // the store's own clock decides, which is the default, and before the first answer.
+  [[nodiscard]] virtual std::optional<std::chrono::milliseconds> clock_skew() const noexcept;
+
   // Takes the lock if nobody holds it. Idempotent in its lock id: sent again while that lock is live, it gives the same
   // fence and expiry. Removes lock_id from the key's queue when it grants.
   virtual asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) = 0;

@@ -88,6 +88,10 @@ class SYNCGUARD_EXPORT Locks {
   // nothing is needed. May be run again, and by many processes at once.
   std::string setup(std::stop_token stop = {});
 
+  // How far this host's clock is ahead of the store's (behind: negative), as the latest answer shows it. Nothing where
+  // the store's own clock decides about expiry (every backend but Firestore), and before the first answer.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept;
+
   // A copy that calls other callbacks. Shares everything else.
   [[nodiscard]] Locks with(Callbacks callbacks) const;
 

@@ -38,6 +38,9 @@ struct LockEvent {
   std::optional<EventReason> reason{};
   std::optional<ErrorCode> error{};
   std::chrono::nanoseconds duration{};
+  // How far this host's clock is ahead of the store's (behind: negative), where it decides about expiry. From 200 ms on
+  // somebody should be told, from 1000 ms on locks are refused.
+  std::optional<std::chrono::milliseconds> clock_skew{};
   // Empty where the operation has no such identifier.
   std::string key_hash;
   std::string lock_id_hash;

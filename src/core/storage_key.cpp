@@ -9,6 +9,12 @@
 
 namespace syncguard::core {
 
+std::string storage_hash(std::string_view whole) {
+  constexpr std::size_t hashed_bytes = 16;
+  const auto digest = sha256(whole);
+  return base64url(std::span(digest).first<hashed_bytes>());
+}
+
 std::string make_storage_key(std::string_view prefix, std::string_view name, StorageLimit limit) {
   while (prefix.ends_with(':')) prefix.remove_suffix(1);
   std::string root(prefix);
@@ -17,9 +23,7 @@ std::string make_storage_key(std::string_view prefix, std::string_view name, Sto
   std::string whole = root + std::string(name);
   if (whole.size() + limit.reserve <= limit.limit) return whole;
 
-  constexpr std::size_t hashed_bytes = 16;
-  const auto digest = sha256(whole);
-  std::string hashed = root + base64url(std::span(digest).first<hashed_bytes>());
+  std::string hashed = root + storage_hash(whole);
   if (hashed.size() + limit.reserve <= limit.limit) return hashed;
   throw LockError(ErrorCode::invalid_argument, "the prefix leaves no room for a key in this store");
 }

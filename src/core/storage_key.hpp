@@ -15,6 +15,9 @@ struct StorageLimit {
   std::size_t reserve;
 };
 
+// 22 characters that stand for a name which a store does not take as it is.
+std::string storage_hash(std::string_view whole);
+
 // prefix:name, or name alone without a prefix; where that is too long, the name is replaced by a hash of the whole.
 // Trailing colons of the prefix do not count. Throws LockError(invalid_argument) where not even the hash fits.
 std::string make_storage_key(std::string_view prefix, std::string_view name, StorageLimit limit);

@@ -15,6 +15,8 @@ asio::awaitable<std::unique_ptr<WaitTicket>> Backend::join(const Key& /*key*/, c
   co_return nullptr;
 }
 
+std::optional<std::chrono::milliseconds> Backend::clock_skew() const noexcept { return std::nullopt; }
+
 asio::awaitable<std::vector<Finding>> Backend::diagnose(const CallLimits& limits) {
   if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
   std::vector<Finding> findings(1);

@@ -108,6 +108,10 @@ std::optional<LockRecord> Locks::get_by_id_raw(const LockId& id, std::stop_token
   return client->block_on("async_get_by_id_raw", [&] { return detail::lookup_raw(client, id, std::move(stop)); });
 }
 
+std::optional<std::chrono::milliseconds> Locks::clock_skew() const noexcept {
+  return handle_->client()->backend().clock_skew();
+}
+
 std::vector<Finding> Locks::diagnose(std::stop_token stop) {
   const auto& client = handle_->client();
   return client->block_on("async_diagnose", [&] { return detail::diagnose(client, std::move(stop)); });

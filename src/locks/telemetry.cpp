@@ -86,6 +86,9 @@ class TelemetryBackend : public Backend {
       : inner_(std::move(inner)), events_(std::move(options)) {}
 
   [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
+  [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept override {
+    return inner_->clock_skew();
+  }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     auto judge = [](const AcquireReply& reply) {
@@ -177,6 +180,7 @@ class TelemetryBackend : public Backend {
     }
     if (failure) event.result = EventResult::error;
     event.duration = steady_clock::now() - start;
+    event.clock_skew = inner_->clock_skew();
     events_.push(std::move(event));
     if (failure) std::rethrow_exception(failure);
     co_return std::move(*reply);

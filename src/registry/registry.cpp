@@ -1,5 +1,8 @@
 #include <syncguard/registry.hpp>
 
+#ifdef SYNCGUARD_HAS_FIRESTORE
+#include "backends/firestore/firestore_url.hpp"
+#endif
 #include "backends/memory/memory_url.hpp"
 #ifdef SYNCGUARD_HAS_POSTGRES
 #include "backends/postgres/postgres_url.hpp"
@@ -21,12 +24,15 @@ struct Registry {
   std::mutex mutex;
   // A new backend is one line here.
   std::map<std::string, BackendFactory, std::less<>> factories = {
+#ifdef SYNCGUARD_HAS_FIRESTORE
+      {"firestore", firestore::from_url},
+#endif
       {"memory", memory::from_url},
 #ifdef SYNCGUARD_HAS_POSTGRES
-      {"postgres", postgres::from_url}, {"postgresql", postgres::from_url},
+      {"postgres", postgres::from_url},   {"postgresql", postgres::from_url},
 #endif
 #ifdef SYNCGUARD_HAS_REDIS
-      {"redis", redis::from_url},       {"rediss", redis::from_url},        {"redis+unix", redis::from_url},
+      {"redis", redis::from_url},         {"rediss", redis::from_url},        {"redis+unix", redis::from_url},
 #endif
 #ifdef SYNCGUARD_HAS_SQLITE
       {"sqlite", sqlite::from_url},
@@ -63,6 +69,13 @@ std::unique_ptr<Backend> make_backend(BackendUrl& url, const BackendContext& con
     const auto found = known.factories.find(url.scheme());
     if (found != known.factories.end()) factory = found->second;
   }
+#ifndef SYNCGUARD_HAS_FIRESTORE
+  if (!factory && url.scheme() == "firestore") {
+    throw LockError(ErrorCode::invalid_argument,
+                    "this build has no Firestore backend: install gRPC and protobuf (Debian: libgrpc++-dev, "
+                    "libprotobuf-dev, protobuf-compiler) and configure with -DSYNCGUARD_FIRESTORE=ON");
+  }
+#endif
 #ifndef SYNCGUARD_HAS_POSTGRES
   if (!factory && url.scheme().starts_with("postgres")) {
     throw LockError(ErrorCode::invalid_argument,

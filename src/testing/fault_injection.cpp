@@ -143,6 +143,9 @@ class FaultyBackend : public Backend {
       : inner_(std::move(inner)), control_(std::move(control)) {}
 
   [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
+  [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept override {
+    return inner_->clock_skew();
+  }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     co_await wait_for_answer(request.lock_id, limits);

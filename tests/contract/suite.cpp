@@ -11,6 +11,7 @@ BackendFixture::~BackendFixture() = default;
 void BackendFixture::let_pass(std::chrono::milliseconds duration) { std::this_thread::sleep_for(duration); }
 std::optional<std::string> BackendFixture::url() { return std::nullopt; }
 bool BackendFixture::tells_waiters() { return true; }
+bool BackendFixture::keeps_order() { return tells_waiters(); }
 bool BackendFixture::can_clean_up() { return true; }
 
 Contract::Contract() : fixture_(GetParam().make_fixture()) {}

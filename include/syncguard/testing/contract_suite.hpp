@@ -53,6 +53,8 @@ class BackendFixture {
   virtual std::optional<std::string> url();
   // Whether waiters are told when a key becomes free. Where they are not, the suite asks for progress only.
   virtual bool tells_waiters();
+  // Whether waiters of different clients are served in the order in which they came. By default where they are told.
+  virtual bool keeps_order();
   // Whether is_locked removes what is long dead when the setup asks for it.
   virtual bool can_clean_up();
 };

@@ -1,0 +1,126 @@
+#include "backends/firestore/channel.hpp"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <optional>
+#include <system_error>
+
+namespace syncguard::firestore {
+namespace {
+
+// As it is written in the header that routes a request.
+std::string encoded(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '/') {
+      result += "%2F";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+grpc::ChannelArguments arguments(const Endpoint& endpoint) {
+  constexpr int kibibyte = 1024;
+  grpc::ChannelArguments arguments;
+  // gRPC's own would leave a server that was restarted alone for up to two minutes. (The minimum is how long one
+  // attempt to connect may take.)
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A network that swallows everything is noticed by those who wait for a change.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  // No document of ours comes near it; those of others have at most a mebibyte.
+  arguments.SetMaxReceiveMessageSize(2 * kibibyte * kibibyte);
+  if (endpoint.is_emulator) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const Endpoint& endpoint) {
+  const auto credentials = endpoint.is_emulator ? grpc::InsecureChannelCredentials() : grpc::GoogleDefaultCredentials();
+  if (!credentials) {
+    throw LockError(ErrorCode::auth_failed,
+                    "there are no credentials for Google Cloud: set GOOGLE_APPLICATION_CREDENTIALS to a key file, run "
+                    "`gcloud auth application-default login`, or name an emulator by FIRESTORE_EMULATOR_HOST");
+  }
+  return grpc::CreateCustomChannel(endpoint.address, credentials, arguments(endpoint));
+}
+
+}  // namespace
+
+// Shared with the thread that makes the channel, which may come back when nobody waits any more.
+struct Channel::Opening {
+  std::mutex mutex;
+  bool done = false;
+  std::shared_ptr<grpc::Channel> channel;
+  std::optional<LockError> failure;
+  std::vector<std::shared_ptr<async::WakeUp>> waiting;
+
+  void finish(std::shared_ptr<grpc::Channel> made, std::optional<LockError> error) {
+    const std::lock_guard lock(mutex);
+    done = true;
+    channel = std::move(made);
+    failure = std::move(error);
+    for (const auto& wake_up : std::exchange(waiting, {})) wake_up->wake();
+  }
+};
+
+Channel::Channel(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
+
+asio::awaitable<std::shared_ptr<grpc::Channel>> Channel::open(CallLimits limits) {
+  std::shared_ptr<Opening> opening;
+  const auto ended = std::make_shared<async::WakeUp>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (opening_) {
+      const std::lock_guard opening_lock(opening_->mutex);
+      if (opening_->done && opening_->channel) co_return opening_->channel;
+      // Credentials that were not there may be by now.
+      if (opening_->done) opening_.reset();
+    }
+    if (!opening_) {
+      opening_ = std::make_shared<Opening>();
+      try {
+        async::start_thread("syncguard-grpc", [opened = opening_, endpoint = endpoint_] {
+          try {
+            opened->finish(make_channel(endpoint), std::nullopt);
+          } catch (const LockError& error) {
+            opened->finish(nullptr, error);
+          }
+        }).detach();
+      } catch (const std::system_error&) {
+        opening_.reset();
+        throw LockError(ErrorCode::service_unavailable, "no thread could be started to connect to Firestore");
+      }
+    }
+    opening = opening_;
+    const std::lock_guard opening_lock(opening->mutex);
+    if (opening->done) {
+      ended->wake();
+    } else {
+      opening->waiting.push_back(ended);
+    }
+  }
+  switch (co_await ended->wait(limits.deadline, limits.stop)) {
+    case async::WakeUp::Reason::stopped:
+      throw LockError(ErrorCode::aborted, "a stop was requested");
+    case async::WakeUp::Reason::timed_out:
+      throw LockError(ErrorCode::network_timeout, "credentials for Google Cloud were not found in time");
+    case async::WakeUp::Reason::woken:
+      break;
+  }
+  const std::lock_guard lock(opening->mutex);
+  if (opening->failure) throw LockError(*opening->failure);
+  co_return opening->channel;
+}
+
+void Channel::prepare(grpc::ClientContext& context) const {
+  context.AddMetadata("google-cloud-resource-prefix", endpoint_.database);
+  context.AddMetadata("x-goog-request-params", "database=" + encoded(endpoint_.database));
+  if (endpoint_.is_emulator) context.AddMetadata("authorization", "Bearer owner");
+}
+
+}  // namespace syncguard::firestore

@@ -1,0 +1,117 @@
+#include "backends/firestore/database.hpp"
+
+#include "backends/firestore/server_error.hpp"
+#include "core/clock_skew.hpp"
+
+#include <utility>
+
+namespace syncguard::firestore {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Method<wire::BatchGetDocumentsRequest, wire::BatchGetDocumentsResponse> batch_get_documents{
+    "/google.firestore.v1.Firestore/BatchGetDocuments"};
+constexpr Method<wire::RunQueryRequest, wire::RunQueryResponse> run_query{"/google.firestore.v1.Firestore/RunQuery"};
+constexpr Method<wire::CommitRequest, wire::CommitResponse> commit_method{"/google.firestore.v1.Firestore/Commit"};
+
+LockError incomplete(Effect effect) {
+  return LockError(ErrorCode::internal, "Firestore did not answer everything", effect);
+}
+
+Timestamp system_clock() { return std::chrono::floor<milliseconds>(std::chrono::system_clock::now()); }
+
+}  // namespace
+
+Database::Database(std::shared_ptr<Channel> channel, Names names, const FirestoreOptions& options, Log log)
+    : channel_(std::move(channel)),
+      names_(std::move(names)),
+      clock_(options.clock ? options.clock : system_clock),
+      clock_policy_(options.clock_policy),
+      log_(std::move(log)) {}
+
+asio::awaitable<std::vector<std::optional<wire::Document>>> Database::read(std::vector<std::string> names,
+                                                                           CallLimits limits) {
+  wire::BatchGetDocumentsRequest request;
+  request.set_database(channel_->database());
+  for (const auto& name : names) request.add_documents(name);
+  auto answer = co_await channel_->call(batch_get_documents, std::move(request), limits, Effect::none);
+  if (!answer.status.ok()) throw read_error(answer.status);
+  std::vector<std::optional<wire::Document>> documents(names.size());
+  std::vector<bool> answered(names.size(), false);
+  for (auto& response : answer.responses) {
+    if (response.has_read_time()) compare_clocks(answer.round_trip, response.read_time());
+    const auto& name = response.has_found() ? response.found().name() : response.missing();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i] != name) continue;
+      answered[i] = true;
+      if (response.has_found()) documents[i] = std::move(*response.mutable_found());
+      break;
+    }
+  }
+  for (const bool known : answered) {
+    // An absence that was not said would be taken for a free lock.
+    if (!known) throw incomplete(Effect::none);
+  }
+  co_return documents;
+}
+
+asio::awaitable<std::vector<wire::Document>> Database::find(const LockId& id, CallLimits limits) {
+  wire::RunQueryRequest request;
+  request.set_parent(names_.parent());
+  auto& query = *request.mutable_structured_query();
+  query.add_from()->set_collection_id(names_.collection_id());
+  auto& filter = *query.mutable_where()->mutable_field_filter();
+  filter.mutable_field()->set_field_path("lockId");
+  filter.set_op(wire::StructuredQuery::FieldFilter::EQUAL);
+  filter.mutable_value()->set_string_value(id.str());
+  auto answer = co_await channel_->call(run_query, std::move(request), limits, Effect::none);
+  if (!answer.status.ok()) throw read_error(answer.status);
+  std::vector<wire::Document> documents;
+  for (auto& response : answer.responses) {
+    if (response.has_read_time()) compare_clocks(answer.round_trip, response.read_time());
+    if (response.has_document()) documents.push_back(std::move(*response.mutable_document()));
+  }
+  co_return documents;
+}
+
+asio::awaitable<bool> Database::commit(std::vector<wire::Write> writes, CallLimits limits) {
+  wire::CommitRequest request;
+  request.set_database(channel_->database());
+  for (auto& write : writes) *request.add_writes() = std::move(write);
+  const auto answer = co_await channel_->call(commit_method, std::move(request), limits, Effect::in_doubt);
+  if (is_lost_race(answer.status)) co_return false;
+  if (!answer.status.ok()) throw commit_error(answer.status);
+  if (answer.responses.size() != 1) throw incomplete(Effect::in_doubt);
+  if (answer.responses[0].has_commit_time()) compare_clocks(answer.round_trip, answer.responses[0].commit_time());
+  co_return true;
+}
+
+void Database::compare_clocks(std::chrono::steady_clock::duration round_trip, const wire::Timestamp& server_time) {
+  const auto skew = core::clock_skew(clock_(), std::chrono::ceil<milliseconds>(round_trip), time_of(server_time));
+  skew_ = skew;
+  if (std::chrono::abs(skew) >= core::skew_to_warn_of) {
+    log_.warn("clock-skew", "this host's clock is " + std::to_string(std::chrono::abs(skew).count()) + " ms " +
+                                (skew > skew.zero() ? "ahead of" : "behind") +
+                                " Firestore's; synchronise it (NTP): from 1000 ms on, locks are refused");
+  }
+}
+
+std::optional<milliseconds> Database::clock_skew() const noexcept {
+  const auto skew = skew_.load();
+  return skew == unknown ? std::nullopt : std::optional(skew);
+}
+
+void Database::expect_good_clock(Purpose purpose) const {
+  const auto skew = clock_skew();
+  if (!skew) return;
+  const auto off_by = std::chrono::abs(*skew);
+  const bool blocked = clock_policy_ == ClockPolicy::block && purpose == Purpose::grant;
+  if (off_by < (blocked ? core::skew_to_act_on : core::skew_beyond_tolerance)) return;
+  throw LockError(ErrorCode::service_unavailable,
+                  "this host's clock is " + std::to_string(off_by.count()) + " ms " +
+                      (*skew > skew->zero() ? "ahead of" : "behind") +
+                      " Firestore's, and it decides when locks expire: synchronise it (NTP)");
+}
+
+}  // namespace syncguard::firestore

@@ -1,0 +1,41 @@
+#include "backends/firestore/firestore_url.hpp"
+
+#include <string_view>
+
+namespace syncguard::firestore {
+namespace {
+
+[[noreturn]] void refuse(const char* message) { throw LockError(ErrorCode::invalid_argument, message); }
+
+}  // namespace
+
+FirestoreOptions options_of(BackendUrl& url) {
+  FirestoreOptions options;
+  std::string_view rest = url.rest();
+  if (!rest.empty()) {
+    if (!rest.starts_with("//")) refuse("a Firestore URL is written firestore://PROJECT/DATABASE");
+    rest.remove_prefix(2);
+    const auto slash = rest.find('/');
+    options.project = BackendUrl::decode(rest.substr(0, slash));
+    if (slash != std::string_view::npos && slash + 1 < rest.size()) {
+      options.database = BackendUrl::decode(rest.substr(slash + 1));
+    }
+  }
+  options.collection = url.take_text("collection").value_or(options.collection);
+  options.fence_collection = url.take_text("fence_collection").value_or(options.fence_collection);
+  options.emulator = url.take_text("emulator").value_or("");
+  options.endpoint = url.take_text("endpoint").value_or(options.endpoint);
+  if (const auto policy = url.take_text("clock_policy")) {
+    if (*policy != "warn" && *policy != "block") refuse("clock_policy is warn or block");
+    options.clock_policy = *policy == "warn" ? ClockPolicy::warn : ClockPolicy::block;
+  }
+  options.operation_timeout = url.take_duration("operation_timeout").value_or(options.operation_timeout);
+  options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(options.cleanup_in_is_locked);
+  return options;
+}
+
+std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context) {
+  return make_firestore_backend(options_of(url), context.log);
+}
+
+}  // namespace syncguard::firestore

@@ -1,0 +1,247 @@
+#include "backends/firestore/listener.hpp"
+
+#include "backends/firestore/server_error.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <utility>
+
+namespace syncguard::firestore {
+namespace {
+
+constexpr Method<wire::ListenRequest, wire::ListenResponse> listen{"/google.firestore.v1.Firestore/Listen"};
+
+}  // namespace
+
+// Keeps itself alive until gRPC is done with it. gRPC calls it from threads of its own, never from within Start….
+class Listener::Stream : public grpc::ClientBidiReactor<wire::ListenRequest, wire::ListenResponse>,
+                         public std::enable_shared_from_this<Stream> {
+ public:
+  explicit Stream(std::weak_ptr<Listener> listener) : listener_(std::move(listener)) {}
+
+  void start(const Channel& channel, const std::shared_ptr<grpc::Channel>& connection) {
+    const std::lock_guard lock(mutex_);
+    self_ = shared_from_this();
+    channel.prepare(context_);
+    const async::SignalsBlocked blocked;
+    Stub<wire::ListenRequest, wire::ListenResponse>(connection)
+        .PrepareBidiStreamingCall(&context_, listen.name, {}, this);
+    // For writes that do not come from gRPC's calls of ours.
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+    open_ = true;
+    write_next();
+  }
+
+  void send(wire::ListenRequest request) {
+    const std::lock_guard lock(mutex_);
+    outgoing_.push_back(std::move(request));
+    if (open_ && outgoing_.size() == 1) write_next();
+  }
+
+  void cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      if (const auto listener = listener_.lock()) listener->received(incoming_);
+      StartRead(&incoming_);
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+    RemoveHold();
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    // If it is not, the stream is at its end.
+    if (!ok || !open_) return;
+    outgoing_.pop_front();
+    write_next();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const auto self = std::move(self_);
+    if (const auto listener = listener_.lock()) listener->ended(this, status);
+  }
+
+  // Under the mutex. One write at a time.
+  void write_next() {
+    if (!outgoing_.empty()) StartWrite(&outgoing_.front());
+  }
+
+  const std::weak_ptr<Listener> listener_;
+  grpc::ClientContext context_;
+  wire::ListenResponse incoming_;
+  std::shared_ptr<Stream> self_;
+
+  std::mutex mutex_;
+  bool open_ = false;
+  std::deque<wire::ListenRequest> outgoing_;
+};
+
+Listener::Listener(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+
+Listener::~Listener() {
+  if (stream_) stream_->cancel();
+}
+
+asio::awaitable<void> Listener::add(std::string document, LockId waiter, std::function<void()> wake,
+                                    CallLimits limits) {
+  const auto connection = co_await channel_->open(limits);
+  const auto wake_up = std::make_shared<async::WakeUp>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) throw LockError(ErrorCode::aborted, "the client is closed");
+    if (!stream_) {
+      failure_.reset();
+      stream_ = std::make_shared<Stream>(weak_from_this());
+      stream_->start(*channel_, connection);
+    }
+    auto [entry, is_new] = watches_.try_emplace(document, Watch{.target = next_target_});
+    auto& watch = entry->second;
+    watch.waiters.insert_or_assign(waiter, std::move(wake));
+    if (watch.in_force) co_return;
+    watch.waiting_to_be_in_force.push_back(wake_up);
+    if (is_new) {
+      next_target_ = next_target_ % std::numeric_limits<std::int32_t>::max() + 1;
+      wire::ListenRequest request;
+      request.set_database(channel_->database());
+      auto& target = *request.mutable_add_target();
+      target.set_target_id(watch.target);
+      target.mutable_documents()->add_documents(document);
+      stream_->send(std::move(request));
+    }
+  }
+  const auto reason = co_await wake_up->wait(limits.deadline, limits.stop);
+  if (reason != async::WakeUp::Reason::woken) remove(document, waiter);
+  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested");
+  const std::lock_guard lock(mutex_);
+  if (reason == async::WakeUp::Reason::timed_out) {
+    throw LockError(ErrorCode::network_timeout, "Firestore could not be listened to in time");
+  }
+  const auto found = watches_.find(document);
+  if (found == watches_.end() || !found->second.in_force || !found->second.waiters.contains(waiter)) {
+    throw failure_ ? LockError(*failure_)
+                   : LockError(ErrorCode::service_unavailable, "Firestore stopped telling about changes");
+  }
+}
+
+void Listener::remove(const std::string& document, const LockId& waiter) {
+  const std::lock_guard lock(mutex_);
+  const auto found = watches_.find(document);
+  if (found == watches_.end()) return;
+  found->second.waiters.erase(waiter);
+  if (!found->second.waiters.empty()) return;
+  wire::ListenRequest request;
+  request.set_database(channel_->database());
+  request.set_remove_target(found->second.target);
+  watches_.erase(found);
+  if (stream_) stream_->send(std::move(request));
+}
+
+void Listener::received(const wire::ListenResponse& response) {
+  switch (response.response_type_case()) {
+    case wire::ListenResponse::kTargetChange:
+      return changed(response.target_change());
+    case wire::ListenResponse::kDocumentDelete:
+      return deleted(response.document_delete().document());
+    case wire::ListenResponse::kDocumentRemove:
+      return deleted(response.document_remove().document());
+    default:
+      // A holder that extends its lock, or a new one.
+      return;
+  }
+}
+
+void Listener::changed(const wire::TargetChange& change) {
+  Wakes wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    wakes = apply(change);
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+// Under the mutex.
+Listener::Wakes Listener::apply(const wire::TargetChange& change) {
+  using Change = wire::TargetChange;
+  const auto is_about = [&](const Watch& watch) {
+    const auto& targets = change.target_ids();
+    // None: all of them.
+    return targets.empty() || std::ranges::find(targets, watch.target) != targets.end();
+  };
+  Wakes wakes;
+  switch (change.target_change_type()) {
+    case Change::CURRENT:
+      for (auto& [document, watch] : watches_) {
+        if (!is_about(watch)) continue;
+        watch.in_force = true;
+        for (const auto& wake_up : std::exchange(watch.waiting_to_be_in_force, {})) wake_up->wake();
+      }
+      break;
+    case Change::REMOVE:
+      // Not at our request: those are about targets that are forgotten already.
+      if (change.has_cause()) {
+        const grpc::Status cause(static_cast<grpc::StatusCode>(change.cause().code()), change.cause().message());
+        failure_ = read_error(cause);
+      }
+      for (auto watch = watches_.begin(); watch != watches_.end();) {
+        if (is_about(watch->second)) {
+          give_up(watch->second, wakes);
+          watch = watches_.erase(watch);
+        } else {
+          ++watch;
+        }
+      }
+      break;
+    default:
+      break;
+  }
+  return wakes;
+}
+
+void Listener::deleted(const std::string& document) {
+  Wakes wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = watches_.find(document);
+    if (found == watches_.end()) return;
+    for (const auto& [waiter, wake] : found->second.waiters) wakes.push_back(wake);
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+void Listener::ended(const Stream* stream, const grpc::Status& status) {
+  Wakes wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stream_.get() != stream) return;
+    stream_.reset();
+    if (!status.ok()) failure_ = closed_ ? LockError(ErrorCode::aborted, "the client is closed") : read_error(status);
+    for (auto& [document, watch] : std::exchange(watches_, {})) give_up(watch, wakes);
+    stream_ended_->wake();
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+// Under the mutex.
+void Listener::give_up(const Watch& watch, Wakes& wakes) {
+  for (const auto& wake_up : watch.waiting_to_be_in_force) wake_up->wake();
+  for (const auto& [waiter, wake] : watch.waiters) wakes.push_back(wake);
+}
+
+asio::awaitable<void> Listener::close(CallLimits limits) {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    if (!stream_) co_return;
+    stream_->cancel();
+  }
+  co_await stream_ended_->wait(limits.deadline, limits.stop);
+}
+
+}  // namespace syncguard::firestore

@@ -1,0 +1,66 @@
+// How waiters learn that a lock is gone: one Listen stream per client, with a target for each awaited document.
+#pragma once
+
+#include "backends/firestore/channel.hpp"
+#include "backends/firestore/documents.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace syncguard::firestore {
+
+class Listener : public std::enable_shared_from_this<Listener> {
+ public:
+  explicit Listener(std::shared_ptr<Channel> channel);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  ~Listener();
+
+  // From when it returns until remove, wake is called whenever the document is deleted, and when the stream is lost:
+  // nobody knows then what was missed, and everything has to be added again.
+  asio::awaitable<void> add(std::string document, LockId waiter, std::function<void()> wake, CallLimits limits);
+  void remove(const std::string& document, const LockId& waiter);
+
+  // Ends the stream, and waits for that as long as limits allow.
+  asio::awaitable<void> close(CallLimits limits);
+
+ private:
+  class Stream;
+
+  // What is known of one awaited document.
+  struct Watch {
+    std::int32_t target;
+    // Whether changes are reported from now on.
+    bool in_force = false;
+    std::map<LockId, std::function<void()>> waiters{};
+    std::vector<std::shared_ptr<async::WakeUp>> waiting_to_be_in_force{};
+  };
+  using Watches = std::map<std::string, Watch>;
+
+  // From the stream.
+  void received(const wire::ListenResponse& response);
+  using Wakes = std::vector<std::function<void()>>;
+  void changed(const wire::TargetChange& change);
+  Wakes apply(const wire::TargetChange& change);
+  void deleted(const std::string& document);
+  void ended(const Stream* stream, const grpc::Status& status);
+  // Everybody who waits for it hears that it is lost.
+  static void give_up(const Watch& watch, Wakes& wakes);
+
+  const std::shared_ptr<Channel> channel_;
+
+  std::mutex mutex_;
+  bool closed_ = false;
+  std::shared_ptr<Stream> stream_;
+  std::int32_t next_target_ = 1;
+  Watches watches_;
+  std::optional<LockError> failure_;
+  std::shared_ptr<async::WakeUp> stream_ended_ = std::make_shared<async::WakeUp>();
+};
+
+}  // namespace syncguard::firestore
