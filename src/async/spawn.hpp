@@ -6,6 +6,7 @@
 #include <asio/awaitable.hpp>
 #include <asio/bind_executor.hpp>
 #include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -25,6 +26,17 @@ inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> c
                  asio::bind_executor(immediate, [](const std::exception_ptr& error) {
                    if (error) std::terminate();
                  }));
+}
+
+// Starts a coroutine on a strand, later, so that the caller may hold a mutex. It must not throw. What it uses without
+// owning it is kept alive until it ends.
+inline void spawn_on(const asio::any_io_executor& strand, asio::awaitable<void> coroutine,
+                     std::shared_ptr<const void> keeps_alive = nullptr) {
+  asio::post(strand, [strand, keeps_alive = std::move(keeps_alive), coroutine = std::move(coroutine)]() mutable {
+    asio::co_spawn(strand, std::move(coroutine), [keeps_alive](const std::exception_ptr& error) {
+      if (error) std::terminate();
+    });
+  });
 }
 
 // Whether what this thread starts now is all that it will do before it blocks, so that it should be sent at once

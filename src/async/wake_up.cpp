@@ -68,4 +68,9 @@ asio::awaitable<WakeUp::Reason> WakeUp::wait(std::chrono::steady_clock::time_poi
   co_return std::exchange(woken_, false) ? Reason::woken : Reason::timed_out;
 }
 
+void give_up(WakeUp::Reason reason, const std::string& too_late, Effect effect) {
+  if (reason == WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested", effect);
+  throw LockError(ErrorCode::network_timeout, too_late, effect);
+}
+
 }  // namespace syncguard::async

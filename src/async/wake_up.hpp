@@ -1,6 +1,8 @@
 // The one way a coroutine of ours waits for something that is not I/O.
 #pragma once
 
+#include <syncguard/error.hpp>
+
 #include <asio/awaitable.hpp>
 #include <asio/steady_timer.hpp>
 
@@ -8,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <stop_token>
+#include <string>
 
 namespace syncguard::async {
 
@@ -32,5 +35,12 @@ class WakeUp : public std::enable_shared_from_this<WakeUp> {
   bool woken_ = false;
   bool stopped_ = false;
 };
+
+// Throws LockError for a wait that somebody should have ended: aborted if it was stopped, else network_timeout.
+[[noreturn]] void give_up(WakeUp::Reason reason, const std::string& too_late, Effect effect = Effect::none);
+
+inline void expect_woken(WakeUp::Reason reason, const std::string& too_late) {
+  if (reason != WakeUp::Reason::woken) give_up(reason, too_late);
+}
 
 }  // namespace syncguard::async

@@ -71,14 +71,8 @@ asio::awaitable<std::vector<tcp::endpoint>> resolve(std::string host, std::uint1
   } catch (const std::system_error&) {
     throw LockError(ErrorCode::service_unavailable, "no thread could be started to resolve the server's name");
   }
-  switch (co_await lookup->ended->wait(limits.deadline, limits.stop)) {
-    case async::WakeUp::Reason::stopped:
-      throw LockError(ErrorCode::aborted, "a stop was requested");
-    case async::WakeUp::Reason::timed_out:
-      throw LockError(ErrorCode::network_timeout, "the server's name could not be resolved in time");
-    case async::WakeUp::Reason::woken:
-      break;
-  }
+  const auto reason = co_await lookup->ended->wait(limits.deadline, limits.stop);
+  async::expect_woken(reason, "the server's name could not be resolved in time");
   const std::lock_guard lock(lookup->mutex);
   if (lookup->error != 0 || lookup->endpoints.empty()) {
     throw LockError(ErrorCode::service_unavailable,

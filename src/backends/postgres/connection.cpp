@@ -1,12 +1,11 @@
 #include "backends/postgres/connection.hpp"
 
+#include "async/patience.hpp"
 #include "async/thread.hpp"
 #include "async/wake_up.hpp"
 #include "backends/postgres/server_error.hpp"
 
 #include <asio/redirect_error.hpp>
-#include <asio/steady_timer.hpp>
-#include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <libpq-fe.h>
@@ -89,14 +88,8 @@ asio::awaitable<std::unique_ptr<Connection>> Connection::open(const std::string&
   } catch (const std::system_error&) {
     throw LockError(ErrorCode::service_unavailable, "no thread could be started to connect to PostgreSQL");
   }
-  switch (co_await opening->ended->wait(limits.deadline, limits.stop)) {
-    case async::WakeUp::Reason::stopped:
-      throw LockError(ErrorCode::aborted, "a stop was requested");
-    case async::WakeUp::Reason::timed_out:
-      throw LockError(ErrorCode::network_timeout, "PostgreSQL could not be connected to in time");
-    case async::WakeUp::Reason::woken:
-      break;
-  }
+  const auto reason = co_await opening->ended->wait(limits.deadline, limits.stop);
+  async::expect_woken(reason, "PostgreSQL could not be connected to in time");
   const std::lock_guard lock(opening->mutex);
   if (PQstatus(opening->connection) != CONNECTION_OK) throw connect_error(words_of(opening->connection));
   auto opened = std::make_unique<Connection>(executor, opening->connection, prepare);
@@ -279,24 +272,15 @@ asio::awaitable<std::vector<std::string>> Connection::notifications(std::chrono:
   // Those that came with the answers to statements.
   collect();
   listens_ = true;
-  const auto over = std::make_shared<bool>(false);
-  // The timer may have expired already, with its handler still to run.
-  const struct Over {
-    std::shared_ptr<bool> over;
-    ~Over() { *over = true; }
-  } at_the_end{over};
-  asio::steady_timer timer(descriptor_.get_executor(), until);
-  timer.async_wait([over, this](const asio::error_code& cancelled) {
-    if (cancelled || *over) return;
-    *over = true;
+  const async::Patience patience(descriptor_.get_executor(), until, [this] {
     asio::error_code ignored;
     descriptor_.cancel(ignored);
   });
-  while (payloads.empty() && !*over) {
+  while (payloads.empty() && !patience.ran_out()) {
     asio::error_code error;
     co_await descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
                                     asio::redirect_error(asio::use_awaitable, error));
-    if (*over) break;
+    if (patience.ran_out()) break;
     if (error || closed_ || PQconsumeInput(connection_) == 0) throw_lost();
     collect();
   }

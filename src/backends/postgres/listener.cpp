@@ -1,8 +1,9 @@
 #include "backends/postgres/listener.hpp"
 
-#include <asio/co_spawn.hpp>
+#include "async/patience.hpp"
+#include "async/spawn.hpp"
+
 #include <asio/post.hpp>
-#include <asio/steady_timer.hpp>
 #include <asio/strand.hpp>
 #include <asio/this_coro.hpp>
 
@@ -13,25 +14,6 @@ namespace syncguard::postgres {
 namespace {
 
 constexpr std::chrono::seconds show_every{10};
-
-// Closes a connection that does not answer in time, for as long as it exists. On the connection's strand.
-class Patience {
- public:
-  Patience(Connection& connection, const asio::any_io_executor& strand, std::chrono::milliseconds longest)
-      : timer_(strand, longest) {
-    timer_.async_wait([impatient = impatient_, &connection](const asio::error_code& cancelled) {
-      if (!cancelled && *impatient) connection.close();
-    });
-  }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
-  // The timer may have expired already, with its handler still to run.
-  ~Patience() { *impatient_ = false; }
-
- private:
-  const std::shared_ptr<bool> impatient_ = std::make_shared<bool>(true);
-  asio::steady_timer timer_;
-};
 
 }  // namespace
 
@@ -50,20 +32,13 @@ asio::awaitable<void> Listener::add(LockId waiter, std::function<void()> wake, C
     if (state_ == State::idle) {
       state_ = State::connecting;
       if (!strand_) strand_ = asio::make_strand(executor);
-      asio::post(strand_, [self = shared_from_this()] {
-        asio::co_spawn(self->strand_, self->listen(), [self](const std::exception_ptr& error) {
-          if (error) std::terminate();
-        });
-      });
+      async::spawn_on(strand_, listen(), shared_from_this());
     }
   }
   const auto reason = co_await wake_up->wait(limits.deadline, limits.stop);
   const std::lock_guard lock(mutex_);
   std::erase(waiting_for_connection_, wake_up);
-  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested");
-  if (reason == async::WakeUp::Reason::timed_out) {
-    throw LockError(ErrorCode::network_timeout, "PostgreSQL could not be listened to in time");
-  }
+  async::expect_woken(reason, "PostgreSQL could not be listened to in time");
   if (state_ != State::listening) {
     throw failure_ ? LockError(*failure_) : LockError(ErrorCode::aborted, "the client is closed");
   }
@@ -111,8 +86,10 @@ asio::awaitable<void> Listener::listen_until_lost() {
   const std::string listen_sql = "LISTEN syncguard_wake";
   // Named before they are awaited: g++ 12 would destroy them twice.
   const std::vector<Statement> listen_statements = {{.name = "listen", .sql = &listen_sql}};
+  // One that does not answer in time is of no use.
+  const auto close_connection = [&] { connection->close(); };
   {
-    const Patience patience(*connection, strand_, connect_timeout_);
+    const async::Patience patience(strand_, std::chrono::steady_clock::now() + connect_timeout_, close_connection);
     (void)co_await connection->run(listen_statements);
   }
   {
@@ -134,7 +111,7 @@ asio::awaitable<void> Listener::listen_until_lost() {
     const auto waiters = everybody();
     if (waiters == "{}") continue;
     const std::vector<Statement> seen_statements = {{.name = "seen", .sql = &seen_, .values = {waiters}}};
-    const Patience patience(*connection, strand_, connect_timeout_);
+    const async::Patience patience(strand_, std::chrono::steady_clock::now() + connect_timeout_, close_connection);
     try {
       (void)co_await connection->run(seen_statements);
     } catch (const LockError&) {

@@ -55,8 +55,9 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
     if (reason == async::WakeUp::Reason::woken) co_return std::move(waiter->pooled);
     give_back(std::move(waiter->pooled));
   }
-  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested");
-  if (connecting) throw LockError(ErrorCode::network_timeout, "PostgreSQL could not be connected to in time");
+  if (connecting || reason == async::WakeUp::Reason::stopped) {
+    async::give_up(reason, "PostgreSQL could not be connected to in time");
+  }
   throw LockError(ErrorCode::rate_limited,
                   "all connections to PostgreSQL were in use; the option pool sets their number");
 }

@@ -4,10 +4,6 @@
 #include "async/thread.hpp"
 #include "postgres_sql.hpp"
 
-#include <asio/co_spawn.hpp>
-#include <asio/post.hpp>
-#include <asio/this_coro.hpp>
-
 #include <algorithm>
 #include <exception>
 #include <system_error>
@@ -146,12 +142,7 @@ asio::awaitable<Rows> Server::exchange(Pool::Pooled pooled, std::vector<Statemen
   current->pooled = std::move(pooled);
   current->statements = std::move(statements);
   current->keeps_alive = std::move(keeps_alive);
-  asio::post(current->pooled.strand, [self = shared_from_this(), current] {
-    const auto strand = current->pooled.strand;
-    asio::co_spawn(strand, self->perform(current), [self](const std::exception_ptr& error) {
-      if (error) std::terminate();
-    });
-  });
+  async::spawn_on(current->pooled.strand, perform(current), shared_from_this());
   const auto reason = co_await current->ended->wait(limits.deadline, limits.stop);
   Effect effect = Effect::none;
   {
@@ -163,8 +154,7 @@ asio::awaitable<Rows> Server::exchange(Pool::Pooled pooled, std::vector<Statemen
     if (id != nullptr) abandoned_.insert_or_assign(*id, current);
   }
   cancel(current, limits.deadline - begin);
-  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested", effect);
-  throw LockError(ErrorCode::network_timeout, "PostgreSQL did not answer in time", effect);
+  async::give_up(reason, "PostgreSQL did not answer in time", effect);
 }
 
 // On the connection's strand.
@@ -230,20 +220,13 @@ void Server::cancel(const std::shared_ptr<Exchange>& current, steady_clock::dura
       co_await at_the_end->wait(steady_clock::now() + between_cancellings, {});
     }
   };
-  std::function<asio::awaitable<void>()> start = [self = shared_from_this(), current, end, keep_cancelling] {
-    return keep_cancelling(self, current, end);
-  };
   asio::any_io_executor strand;
   {
     const std::lock_guard lock(current->mutex);
     if (current->done) return;
     strand = current->pooled.strand;
   }
-  asio::post(strand, [strand, start] {
-    asio::co_spawn(strand, start(), [](const std::exception_ptr& error) {
-      if (error) std::terminate();
-    });
-  });
+  async::spawn_on(strand, keep_cancelling(shared_from_this(), current, end));
 }
 
 asio::awaitable<void> Server::wait_for_what_is_under_way(const LockId& id, CallLimits limits) {
@@ -256,14 +239,8 @@ asio::awaitable<void> Server::wait_for_what_is_under_way(const LockId& id, CallL
     if (found->second->done) co_return;
     found->second->waiting_for_the_end.push_back(end);
   }
-  switch (co_await end->wait(limits.deadline, limits.stop)) {
-    case async::WakeUp::Reason::stopped:
-      throw LockError(ErrorCode::aborted, "a stop was requested");
-    case async::WakeUp::Reason::timed_out:
-      throw LockError(ErrorCode::network_timeout, "an earlier operation of the same lock id is still under way");
-    case async::WakeUp::Reason::woken:
-      break;
-  }
+  const auto reason = co_await end->wait(limits.deadline, limits.stop);
+  async::expect_woken(reason, "an earlier operation of the same lock id is still under way");
 }
 
 void Server::close() {

@@ -1,19 +1,16 @@
 #include "backends/redis/link.hpp"
 
+#include "async/patience.hpp"
 #include "async/spawn.hpp"
 #include "async/wake_up.hpp"
 #include "backends/redis/handshake.hpp"
 
-#include <asio/associated_executor.hpp>
-#include <asio/bind_executor.hpp>
-#include <asio/co_spawn.hpp>
 #include <asio/post.hpp>
 #include <asio/strand.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <random>
 #include <utility>
@@ -120,16 +117,6 @@ void Link::use(const asio::any_io_executor& executor) {
   strand_ = asio::make_strand(executor_);
 }
 
-void Link::run_on_strand(asio::awaitable<void> coroutine) {
-  // Posted, because co_spawn may start it at once on this thread, which holds the mutex.
-  asio::post(strand_, [self = shared_from_this(), coroutine = std::move(coroutine)]() mutable {
-    const auto& strand = self->strand_;
-    asio::co_spawn(strand, std::move(coroutine), [self = std::move(self)](const std::exception_ptr& error) {
-      if (error) std::terminate();
-    });
-  });
-}
-
 // ---------------------------------------------------------------------------------------------------------------------
 // Requests
 
@@ -221,7 +208,7 @@ void Link::resume_later(Request& request) {
 void Link::start_connecting() {
   if (connecting_ || closed_) return;
   connecting_ = true;
-  run_on_strand(run_connection());
+  async::spawn_on(strand_, run_connection(), shared_from_this());
 }
 
 asio::awaitable<void> Link::run_connection() {
@@ -272,25 +259,15 @@ asio::awaitable<Link::ConnectionPtr> Link::connect() {
   }
 
   const auto deadline = Clock::now() + options_->connect_timeout;
-  enum class State { connecting, connected, late };
-  const auto state = std::make_shared<State>(State::connecting);
-  asio::steady_timer timer(strand_, deadline);
-  timer.async_wait([stream, state](const asio::error_code& cancelled) {
-    if (cancelled || *state == State::connected) return;
-    *state = State::late;
-    stream->close();
-  });
+  const async::Patience patience(strand_, deadline, [stream] { stream->close(); });
   try {
     const CallLimits limits{stop_.get_token(), deadline};
     co_await stream->connect(address, options_->keep_alive, limits);
     auto reader = co_await shake_hands(*stream, *options_, log_);
-    if (*state != State::late) {
-      *state = State::connected;
-      co_return std::make_shared<Connection>(std::move(stream), std::move(reader));
-    }
+    if (!patience.ran_out()) co_return std::make_shared<Connection>(std::move(stream), std::move(reader));
   } catch (const LockError&) {
     stream->close();
-    if (*state != State::late) throw;
+    if (!patience.ran_out()) throw;
   }
   throw LockError(ErrorCode::network_timeout, "Redis could not be connected to in time");
 }
@@ -469,7 +446,7 @@ void Link::flush(Lock& lock, const ConnectionPtr& connection) {
     lock.unlock();
     output.erase(0, connection->stream->send_now(output));
     lock.lock();
-    if (!output.empty()) return run_on_strand(write_rest(connection));
+    if (!output.empty()) return async::spawn_on(strand_, write_rest(connection), shared_from_this());
     connection->writing = false;
   }
 }

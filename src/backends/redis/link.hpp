@@ -111,8 +111,6 @@ class Link : public std::enable_shared_from_this<Link> {
   void watch(Clock::time_point due);
   void look_at_deadlines();
 
-  void run_on_strand(asio::awaitable<void> coroutine);
-
   const std::shared_ptr<const RedisOptions> options_;
   const std::shared_ptr<const Tls> tls_;
   const Log log_;

@@ -1,5 +1,6 @@
 #include "backends/redis/stream.hpp"
 
+#include "async/patience.hpp"
 #include "net/fork_guard.hpp"
 #include "net/resolve.hpp"
 
@@ -9,8 +10,6 @@
 #include <asio/ssl/context.hpp>
 #include <asio/ssl/error.hpp>
 #include <asio/ssl/stream.hpp>
-#include <asio/steady_timer.hpp>
-#include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 #include <asio/write.hpp>
 
@@ -72,25 +71,6 @@ void tune(Socket& socket, std::chrono::seconds keep_alive) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_ms);
 }
-
-// Cancels what a socket does at a given time, for as long as it exists. On the socket's strand.
-class Patience {
- public:
-  Patience(Socket& socket, std::chrono::steady_clock::time_point end) : timer_(socket.get_executor(), end) {
-    timer_.async_wait([impatient = impatient_, &socket](const asio::error_code& cancelled) {
-      asio::error_code ignored;
-      if (!cancelled && *impatient) socket.cancel(ignored);
-    });
-  }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
-  // The timer may have expired already, with its handler still to run.
-  ~Patience() { *impatient_ = false; }
-
- private:
-  const std::shared_ptr<bool> impatient_ = std::make_shared<bool>(true);
-  asio::steady_timer timer_;
-};
 
 }  // namespace
 
@@ -195,7 +175,10 @@ asio::awaitable<void> Stream::Parts::connect_tcp(const Address& address, std::ch
     const auto now = std::chrono::steady_clock::now();
     const auto share = (limits.deadline - now) / static_cast<std::ptrdiff_t>(endpoints.size() - i);
     {
-      const Patience patience(socket, now + share);
+      const async::Patience patience(socket.get_executor(), now + share, [this] {
+        asio::error_code ignored;
+        socket.cancel(ignored);
+      });
       co_await connect_to(endpoints[i], error);
     }
     if (!error) {

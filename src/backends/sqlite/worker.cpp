@@ -73,9 +73,7 @@ void Worker::give_up(Job& job, async::WakeUp::Reason reason) {
       effect = Effect::in_doubt;
     }
   }
-  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested", effect);
-  throw LockError(ErrorCode::network_timeout, "SQLite: the disk or other processes kept it waiting until the time-out",
-                  effect);
+  async::give_up(reason, "SQLite: the disk or other processes kept it waiting until the time-out", effect);
 }
 
 void Worker::Shared::work() {
