@@ -36,6 +36,8 @@ std::chrono::milliseconds back_off(int failures) {
   return std::chrono::milliseconds(std::uniform_int_distribution(most / 2, most)(random));
 }
 
+Address configured_address(const RedisOptions& options) { return {options.host, options.port, options.unix_socket}; }
+
 LockError lost_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -106,7 +108,7 @@ Link::Link(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tl
       tls_(std::move(tls)),
       log_(std::move(log)),
       events_(std::move(events)),
-      address_{options_->host, options_->port, options_->unix_socket} {}
+      address_(configured_address(*options_)) {}
 
 Link::~Link() = default;
 
@@ -125,8 +127,10 @@ asio::awaitable<Link::Answer> Link::call(std::string request_bytes, const CallLi
   use(co_await asio::this_coro::executor);
   const auto request = std::make_shared<Request>(std::move(request_bytes), limits.deadline);
   {
-    const std::stop_callback on_stop(
-        limits.stop, [self, request] { self->give_up(request, ErrorCode::aborted, "a stop was requested"); });
+    const std::stop_callback on_stop(limits.stop, [self, request] {
+      const std::lock_guard lock(self->mutex_);
+      self->give_up(request, ErrorCode::aborted, "a stop was requested");
+    });
     // The reply may come, and the coroutine go on and end, before this function has returned: it owns what it touches.
     auto start = [self, request](auto handler) {
       const std::shared_ptr<Link> owner(self);  // NOLINT(performance-unnecessary-copy-initialization): see above
@@ -182,8 +186,8 @@ bool Link::is_full() {
   return under_way() >= options_->queue;
 }
 
+// Under the mutex.
 void Link::give_up(const RequestPtr& request, ErrorCode code, const std::string& message) {
-  const std::lock_guard lock(mutex_);
   if (!request->finished) {
     finish(request, LockError(code, message, request->sent ? Effect::in_doubt : Effect::none));
   }
@@ -194,6 +198,13 @@ void Link::finish(const RequestPtr& request, const LockError& error) {
   request->finished = true;
   request->error = error;
   resume_later(*request);
+}
+
+// Under the mutex.
+void Link::finish_all(const std::deque<RequestPtr>& requests, const LockError& error) {
+  for (const auto& request : requests) {
+    if (!request->finished) finish(request, error);
+  }
 }
 
 // Whoever ends a request early may be anybody, and holds the mutex: its coroutine goes on elsewhere.
@@ -230,10 +241,8 @@ asio::awaitable<void> Link::run_connection() {
     if (failure) {
       count_failure();
       // Where a cluster had sent us may be gone.
-      address_ = {options_->host, options_->port, options_->unix_socket};
-      for (const auto& request : std::exchange(unsent_, {})) {
-        if (!request->finished) finish(request, *failure);
-      }
+      address_ = configured_address(*options_);
+      finish_all(std::exchange(unsent_, {}), *failure);
       co_return;
     }
     connection->number = ++connections_made_;
@@ -278,8 +287,8 @@ void Link::count_failure() {
   next_connect_ = Clock::now() + back_off(failures_);
 }
 
-// What comes next goes on a new connection; this one is closed when everything on it is answered.
-void Link::retire(const Lock& /*under the mutex*/) {
+// Under the mutex: what comes next goes on a new connection; this one is closed when everything on it is answered.
+void Link::retire() {
   const auto connection = std::exchange(connection_, nullptr);
   if (!connection) return;
   retired_.push_back(connection);
@@ -297,34 +306,34 @@ void Link::drop(const ConnectionPtr& connection) {
 }
 
 bool Link::reconnect(std::uint64_t since) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (!connection_ || connection_->number != since) return false;
-  address_ = {options_->host, options_->port, options_->unix_socket};
+  address_ = configured_address(*options_);
   count_failure();
-  retire(lock);
+  retire();
   return true;
 }
 
 void Link::reconnect() {
-  const Lock lock(mutex_);
-  address_ = {options_->host, options_->port, options_->unix_socket};
-  retire(lock);
+  const std::lock_guard lock(mutex_);
+  address_ = configured_address(*options_);
+  retire();
 }
 
 bool Link::move_to(Address address, std::uint64_t since) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (!connection_ || connection_->number != since) return false;
   if (address.host.empty()) address.host = address_.host;
   address_ = std::move(address);
-  retire(lock);
+  retire();
   return true;
 }
 
 void Link::follow(Address address) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (address.host == address_.host && address.port == address_.port) return;
   address_ = std::move(address);
-  retire(lock);
+  retire();
 }
 
 Address Link::address() {
@@ -337,15 +346,9 @@ void Link::close() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true) || !executor_) return;
     const LockError closed(ErrorCode::aborted, "the client is closed");
-    for (const auto& request : std::exchange(unsent_, {})) {
-      if (!request->finished) finish(request, closed);
-    }
+    finish_all(std::exchange(unsent_, {}), closed);
     if (connection_) retired_.push_back(std::exchange(connection_, nullptr));
-    for (const auto& connection : retired_) {
-      for (const auto& request : std::exchange(connection->sent, {})) {
-        if (!request->finished) finish(request, closed.as_in_doubt());
-      }
-    }
+    for (const auto& connection : retired_) finish_all(std::exchange(connection->sent, {}), closed.as_in_doubt());
     if (timer_) timer_->cancel();
     asio::post(strand_, [self = shared_from_this()] {
       const std::lock_guard strand_lock(self->mutex_);
@@ -425,9 +428,7 @@ void Link::lost(const ConnectionPtr& connection, const LockError& error) {
     if (!connection->has_answered) count_failure();
     // What was only told was for this connection.
     std::erase_if(unsent_, [](const RequestPtr& request) { return !request->caller; });
-    for (const auto& request : std::exchange(connection->sent, {})) {
-      if (!request->finished) finish(request, error.as_in_doubt());
-    }
+    finish_all(std::exchange(connection->sent, {}), error.as_in_doubt());
     if (!connection_ && !unsent_.empty()) start_connecting();
   }
   if (events_.lost) events_.lost();
@@ -519,8 +520,7 @@ void Link::look_at_deadlines() {
     if (request->deadline > now) {
       next = std::min(next, request->deadline);
     } else {
-      finish(request, LockError(ErrorCode::network_timeout, "Redis did not answer in time",
-                                request->sent ? Effect::in_doubt : Effect::none));
+      give_up(request, ErrorCode::network_timeout, "Redis did not answer in time");
     }
   };
   std::ranges::for_each(unsent_, look_at);
@@ -534,9 +534,7 @@ void Link::look_at_deadlines() {
     if (now - silent_since < longest_silence) {
       next = std::min(next, silent_since + longest_silence);
     } else {
-      for (const auto& request : connection->sent) {
-        if (!request->finished) finish(request, gave_up);
-      }
+      finish_all(connection->sent, gave_up);
       dead.push_back(connection);
     }
   };

@@ -89,6 +89,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void submit(const RequestPtr& request, std::unique_ptr<Suspended> caller);
   void give_up(const RequestPtr& request, ErrorCode code, const std::string& message);
   void finish(const RequestPtr& request, const LockError& error);
+  void finish_all(const std::deque<RequestPtr>& requests, const LockError& error);
   void resume_later(Request& request);
 
   void start_connecting();
@@ -98,7 +99,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void take_in(const ConnectionPtr& connection, std::string_view bytes);
   void deliver(Connection& connection, Reply& reply);
   void lost(const ConnectionPtr& connection, const LockError& error);
-  void retire(const Lock& lock);
+  void retire();
   void drop(const ConnectionPtr& connection);
   void count_failure();
 
