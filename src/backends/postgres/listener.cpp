@@ -23,9 +23,9 @@ Listener::Listener(std::string connection, std::chrono::milliseconds connect_tim
 asio::awaitable<void> Listener::add(LockId waiter, std::function<void()> wake, CallLimits limits) {
   const auto executor = co_await asio::this_coro::executor;
   const auto wake_up = std::make_shared<async::WakeUp>();
+  waiters_.add(waiter, std::move(wake));
   {
     const std::lock_guard lock(mutex_);
-    waiters_.insert_or_assign(waiter, std::move(wake));
     if (state_ == State::listening) co_return;
     if (state_ == State::closed) throw LockError(ErrorCode::aborted, "the client is closed");
     waiting_for_connection_.push_back(wake_up);
@@ -44,9 +44,9 @@ asio::awaitable<void> Listener::add(LockId waiter, std::function<void()> wake, C
   }
 }
 
-void Listener::remove(const LockId& waiter) {
-  const std::lock_guard lock(mutex_);
-  waiters_.erase(waiter);
+// Under the mutex.
+void Listener::wake_those_who_connect() {
+  for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
 }
 
 asio::awaitable<void> Listener::listen() {
@@ -62,10 +62,10 @@ asio::awaitable<void> Listener::listen() {
     const std::lock_guard lock(mutex_);
     if (state_ != State::closed) state_ = State::idle;
     failure_ = failure;
-    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
+    wake_those_who_connect();
   }
   // Nobody knows what they missed: all try, and join again.
-  wake_everybody();
+  waiters_.wake_everybody();
 }
 
 asio::awaitable<void> Listener::listen_until_lost() {
@@ -96,12 +96,14 @@ asio::awaitable<void> Listener::listen_until_lost() {
     const std::lock_guard lock(mutex_);
     if (state_ == State::closed) co_return;
     state_ = State::listening;
-    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
+    wake_those_who_connect();
   }
   auto next_show = std::chrono::steady_clock::now() + show_every;
   for (;;) {
     const auto payloads = co_await connection->notifications(next_show);
-    for (const auto& payload : payloads) tell(payload);
+    for (const auto& payload : payloads) {
+      if (LockId::is_valid(payload)) waiters_.wake(LockId(payload));
+    }
     {
       const std::lock_guard lock(mutex_);
       if (state_ == State::closed) co_return;
@@ -121,31 +123,10 @@ asio::awaitable<void> Listener::listen_until_lost() {
   }
 }
 
-void Listener::tell(const std::string& waiter) {
-  if (!LockId::is_valid(waiter)) return;
-  std::function<void()> wake;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = waiters_.find(LockId(waiter));
-    if (found != waiters_.end()) wake = found->second;
-  }
-  if (wake) wake();
-}
-
-void Listener::wake_everybody() {
-  std::vector<std::function<void()>> wakes;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, wake] : waiters_) wakes.push_back(wake);
-  }
-  for (const auto& wake : wakes) wake();
-}
-
 // As PostgreSQL writes an array.
-std::string Listener::everybody() {
-  const std::lock_guard lock(mutex_);
+std::string Listener::everybody() const {
   std::string ids;
-  for (const auto& [id, wake] : waiters_) ids += (ids.empty() ? "" : ",") + id.str();
+  for (const auto& id : waiters_.everybody()) ids += (ids.empty() ? "" : ",") + id.str();
   return "{" + ids + "}";
 }
 
@@ -153,7 +134,7 @@ void Listener::close() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(state_, State::closed) == State::closed) return;
-    for (const auto& waiting : std::exchange(waiting_for_connection_, {})) waiting->wake();
+    wake_those_who_connect();
     if (strand_) {
       asio::post(strand_, [self = shared_from_this()] {
         const std::lock_guard strand_lock(self->mutex_);

@@ -3,6 +3,7 @@
 
 #include "async/wake_up.hpp"
 #include "backends/postgres/connection.hpp"
+#include "net/waiters.hpp"
 
 #include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
@@ -13,7 +14,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace syncguard::postgres {
@@ -27,21 +27,21 @@ class Listener : public std::enable_shared_from_this<Listener> {
   // From the moment it returns, wake is called, on any thread, when it may be this waiter's turn. Again: makes sure
   // that it still is so. Throws LockError.
   asio::awaitable<void> add(LockId waiter, std::function<void()> wake, CallLimits limits);
-  void remove(const LockId& waiter);
+  void remove(const LockId& waiter) { waiters_.remove(waiter); }
 
   void close();
 
  private:
   asio::awaitable<void> listen();
   asio::awaitable<void> listen_until_lost();
-  void tell(const std::string& waiter);
-  void wake_everybody();
-  std::string everybody();
+  void wake_those_who_connect();
+  [[nodiscard]] std::string everybody() const;
 
   const std::string connection_;
   const std::chrono::milliseconds connect_timeout_;
   const std::string seen_;
   const std::stop_source stop_;
+  net::Waiters waiters_;
 
   std::mutex mutex_;
   enum class State { idle, connecting, listening, closed } state_ = State::idle;
@@ -49,7 +49,6 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Connection* listening_ = nullptr;
   std::optional<LockError> failure_;
   std::vector<std::shared_ptr<async::WakeUp>> waiting_for_connection_;
-  std::unordered_map<LockId, std::function<void()>> waiters_;
 };
 
 }  // namespace syncguard::postgres

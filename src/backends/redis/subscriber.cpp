@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 namespace syncguard::redis {
 namespace {
@@ -30,7 +29,7 @@ void Subscriber::start() {
                       .lost =
                           [weak] {
                             // Nobody knows what they missed: all try, and join again.
-                            if (const auto self = weak.lock()) self->wake_everybody();
+                            if (const auto self = weak.lock()) self->waiters_.wake_everybody();
                           }};
   link_ = std::make_shared<Link>(options_, tls_, log_, std::move(events));
 }
@@ -41,7 +40,7 @@ asio::awaitable<void> Subscriber::subscribe(LockId waiter, std::string lock_name
   const auto key_channel = "__keyspace@" + std::to_string(options_->database) + "__:" + lock_name;
   {
     const std::lock_guard lock(mutex_);
-    if (waiters_.try_emplace(waiter, Waiter{std::move(wake), key_channel}).second) {
+    if (waiters_.add(waiter, std::move(wake), key_channel)) {
       ++watched_.try_emplace(key_channel, executor).first->second.waiters;
     }
   }
@@ -61,20 +60,14 @@ asio::awaitable<void> Subscriber::subscribe(LockId waiter, std::string lock_name
 void Subscriber::unsubscribe(const LockId& waiter) {
   // Told under the mutex, in the order in which it happens here.
   const std::lock_guard lock(mutex_);
-  const auto found = waiters_.find(waiter);
-  if (found == waiters_.end()) return;
+  const auto key_channel = waiters_.remove(waiter);
+  if (!key_channel) return;
   link_->tell(subscription("UNSUBSCRIBE", names_.wake_channel(waiter)));
-  const auto watched = watched_.find(found->second.key_channel);
+  const auto watched = watched_.find(*key_channel);
   if (--watched->second.waiters == 0) {
     link_->tell(subscription("UNSUBSCRIBE", watched->first));
     watched_.erase(watched);
   }
-  waiters_.erase(found);
-}
-
-bool Subscriber::has(const LockId& waiter) {
-  const std::lock_guard lock(mutex_);
-  return waiters_.contains(waiter);
 }
 
 void Subscriber::told(const Reply& message) {
@@ -83,14 +76,7 @@ void Subscriber::told(const Reply& message) {
   const auto& channel = message.elements[1].text;
   if (channel.starts_with("__keyspace@")) return key_changed(channel, message.elements[2].text);
   const auto id = std::string_view(channel).substr(channel.size() - std::min(channel.size(), LockId::length));
-  if (!LockId::is_valid(id)) return;
-  std::function<void()> wake;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = waiters_.find(LockId(id));
-    if (found != waiters_.end()) wake = found->second.wake;
-  }
-  if (wake) wake();
+  if (LockId::is_valid(id)) waiters_.wake(LockId(id));
 }
 
 // A release of ours tells one waiter, who soon takes the lock: the others need not try. So a key that became free wakes
@@ -111,28 +97,8 @@ void Subscriber::key_changed(const std::string& channel, std::string_view event)
       std::chrono::milliseconds(std::uniform_int_distribution(least_ms, least_ms + spread_ms)(random_)));
   timer.async_wait([weak = weak_from_this(), channel](const asio::error_code& cancelled) {
     if (cancelled) return;
-    if (const auto self = weak.lock()) self->wake_all_of(channel);
+    if (const auto self = weak.lock()) self->waiters_.wake_all_of(channel);
   });
-}
-
-void Subscriber::wake_all_of(const std::string& channel) {
-  std::vector<std::function<void()>> wakes;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, waiter] : waiters_) {
-      if (waiter.key_channel == channel) wakes.push_back(waiter.wake);
-    }
-  }
-  for (const auto& wake : wakes) wake();
-}
-
-void Subscriber::wake_everybody() {
-  std::vector<std::function<void()>> wakes;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, waiter] : waiters_) wakes.push_back(waiter.wake);
-  }
-  for (const auto& wake : wakes) wake();
 }
 
 }  // namespace syncguard::redis

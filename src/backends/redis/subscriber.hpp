@@ -3,6 +3,7 @@
 
 #include "backends/redis/link.hpp"
 #include "backends/redis/names.hpp"
+#include "net/waiters.hpp"
 
 #include <asio/steady_timer.hpp>
 
@@ -12,7 +13,6 @@
 #include <mutex>
 #include <random>
 #include <string>
-#include <unordered_map>
 
 namespace syncguard::redis {
 
@@ -29,17 +29,13 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   asio::awaitable<void> subscribe(LockId waiter, std::string lock_name, std::function<void()> wake, CallLimits limits);
   void unsubscribe(const LockId& waiter);
   // Whether such a waiter is subscribed.
-  [[nodiscard]] bool has(const LockId& waiter);
+  [[nodiscard]] bool has(const LockId& waiter) const { return waiters_.contains(waiter); }
 
   void follow(const Address& address) { link_->follow(address); }
   void reconnect() { link_->reconnect(); }
   void close() { link_->close(); }
 
  private:
-  struct Waiter {
-    std::function<void()> wake;
-    std::string key_channel;
-  };
   // What is known of a lock that somebody waits for.
   struct Watched {
     explicit Watched(const asio::any_io_executor& executor) : timer(executor) {}
@@ -49,8 +45,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
 
   void told(const Reply& message);
   void key_changed(const std::string& channel, std::string_view event);
-  void wake_all_of(const std::string& channel);
-  void wake_everybody();
 
   const std::shared_ptr<const RedisOptions> options_;
   const std::shared_ptr<const Tls> tls_;
@@ -58,8 +52,9 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   const Names names_;
   std::shared_ptr<Link> link_;
 
+  // Each with the channel of the key that it waits for. Added and removed under the mutex: watched_ counts them.
+  net::Waiters waiters_;
   std::mutex mutex_;
-  std::unordered_map<LockId, Waiter> waiters_;
   std::map<std::string, Watched, std::less<>> watched_;
   std::minstd_rand random_{std::random_device()()};
 };
