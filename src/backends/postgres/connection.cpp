@@ -59,7 +59,6 @@ pg_conn* connect_blocking(const std::string& connection, std::chrono::millisecon
 
 void Rows::clear(pg_result* result) noexcept { PQclear(result); }
 int Rows::count() const noexcept { return PQntuples(result_.get()); }
-bool Rows::is_null(int row, int column) const noexcept { return PQgetisnull(result_.get(), row, column) != 0; }
 std::string Rows::text(int row, int column) const {
   return {PQgetvalue(result_.get(), row, column), static_cast<std::size_t>(PQgetlength(result_.get(), row, column))};
 }

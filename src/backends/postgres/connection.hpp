@@ -43,7 +43,6 @@ class Rows {
   explicit Rows(pg_result* result) noexcept : result_(result, clear) {}
 
   [[nodiscard]] int count() const noexcept;
-  [[nodiscard]] bool is_null(int row, int column) const noexcept;
   [[nodiscard]] std::string text(int row, int column) const;
   // Throws LockError(internal) if it is no number.
   [[nodiscard]] std::int64_t number(int row, int column) const;

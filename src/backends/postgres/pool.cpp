@@ -33,11 +33,7 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
       broken.push_back(std::move(pooled));
     }
     line_.push_back(waiter);
-    opens = open_ < most_;
-    if (opens) {
-      ++open_;
-      ++opening_;
-    }
+    opens = count_one_more();
   }
   broken.clear();
   if (opens) open_one_more(executor);
@@ -60,6 +56,14 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
   }
   throw LockError(ErrorCode::rate_limited,
                   "all connections to PostgreSQL were in use; the option pool sets their number");
+}
+
+// Under the mutex: if somebody waits and there may be one more, counts it; whoever is told so opens it.
+bool Pool::count_one_more() {
+  if (closed_ || line_.empty() || open_ >= most_) return false;
+  ++open_;
+  ++opening_;
+  return true;
 }
 
 void Pool::open_one_more(const asio::any_io_executor& executor) { async::spawn(executor, open(executor)); }
@@ -91,11 +95,7 @@ asio::awaitable<void> Pool::open(asio::any_io_executor executor) {
         line_.pop_front();
       }
       // Each of the others learns for itself.
-      again = !closed_ && !line_.empty() && open_ < most_;
-      if (again) {
-        ++open_;
-        ++opening_;
-      }
+      again = count_one_more();
     }
   }
   if (!error) give_back(std::move(pooled));
@@ -112,11 +112,7 @@ void Pool::give_back(Pooled pooled) {
     if (!usable || closed_) {
       of_no_more_use = std::move(pooled);
       --open_;
-      opens = !closed_ && !line_.empty() && open_ < most_;
-      if (opens) {
-        ++open_;
-        ++opening_;
-      }
+      opens = count_one_more();
     } else if (line_.empty()) {
       idle_.push_back(std::move(pooled));
     } else {

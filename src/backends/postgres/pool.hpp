@@ -44,6 +44,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::exception_ptr error{};
   };
 
+  [[nodiscard]] bool count_one_more();
   void open_one_more(const asio::any_io_executor& executor);
   asio::awaitable<void> open(asio::any_io_executor executor);
 

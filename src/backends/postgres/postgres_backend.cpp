@@ -29,12 +29,16 @@ Timestamp time_at(const Rows& rows, int column) { return Timestamp(milliseconds(
 milliseconds duration_at(const Rows& rows, int column) { return milliseconds(rows.number(0, column)); }
 std::string text_of(milliseconds duration) { return std::to_string(duration.count()); }
 
-// A row that somebody else may have written.
+// Of a row that somebody else may have written.
+[[noreturn]] void refuse_foreign() {
+  throw LockError(ErrorCode::internal, "the table holds something at this key that is no lock");
+}
+
 Fence fence_of(const std::string& text) {
   try {
     return Fence::parse(text);
   } catch (const LockError&) {
-    throw LockError(ErrorCode::internal, "the table holds something at this key that is no lock");
+    refuse_foreign();
   }
 }
 
@@ -47,7 +51,7 @@ std::optional<LockRecord> record_of(const Rows& rows) {
                       .acquired_at = time_at(rows, 3),
                       .fence = Fence::parse(rows.text(0, 4))};
   } catch (const LockError&) {
-    throw LockError(ErrorCode::internal, "the table holds something at this key that is no lock");
+    refuse_foreign();
   }
 }
 
@@ -56,6 +60,13 @@ constexpr int expired = -2;
 constexpr int counter_at_end = -4;
 
 Missing missing(std::int64_t verdict) { return verdict == expired ? Missing::expired : Missing::not_found; }
+
+Server::Steps steps_of_leaving(std::string key, const LockId& waiter) {
+  return [key = std::move(key), waiter](const Statements& sql) {
+    return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {key}},
+                 {.name = "leave", .sql = &sql.leave, .values = {key, waiter.str()}}};
+  };
+}
 
 class PostgresTicket : public WaitTicket {
  public:
@@ -79,10 +90,7 @@ class PostgresTicket : public WaitTicket {
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
     listener_->remove(waiter_);
-    Server::Steps steps = [this](const Statements& sql) {
-      return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {key_}},
-                   {.name = "leave", .sql = &sql.leave, .values = {key_, waiter_.str()}}};
-    };
+    auto steps = steps_of_leaving(key_, waiter_);
     co_await server_->run(std::move(steps), limits, &waiter_);
   }
 
@@ -184,11 +192,7 @@ class PostgresBackend : public Backend {
       co_await ticket->rejoin(limits);
     } catch (const LockError&) {
       // It may have got its place all the same, and nobody would give that up.
-      Server::Steps steps = [stored = lock_key_of(key), waiter](const Statements& sql) {
-        return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {stored}},
-                     {.name = "leave", .sql = &sql.leave, .values = {stored, waiter.str()}}};
-      };
-      server_->run_in_background(executor, std::move(steps), waiter);
+      server_->run_in_background(executor, steps_of_leaving(lock_key_of(key), waiter), waiter);
       throw;
     }
     co_return ticket;

@@ -200,6 +200,10 @@ void Server::cancel(const std::shared_ptr<Exchange>& current, steady_clock::dura
   auto keep_cancelling = [](std::shared_ptr<Server> self, std::shared_ptr<Exchange> slow,
                             steady_clock::time_point until) -> asio::awaitable<void> {
     const auto at_the_end = std::make_shared<async::WakeUp>();
+    {
+      const std::lock_guard lock(slow->mutex);
+      slow->waiting_for_the_end.push_back(at_the_end);
+    }
     for (;;) {
       std::function<void()> canceller;
       {
@@ -210,7 +214,6 @@ void Server::cancel(const std::shared_ptr<Exchange>& current, steady_clock::dura
           slow->pooled.connection->close();
           co_return;
         }
-        slow->waiting_for_the_end.push_back(at_the_end);
       }
       try {
         async::start_thread("syncguard-pg", canceller).detach();

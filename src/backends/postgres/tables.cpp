@@ -1,5 +1,7 @@
 #include "backends/postgres/tables.hpp"
 
+#include "postgres_sql.hpp"
+
 #include <algorithm>
 #include <vector>
 
@@ -62,6 +64,7 @@ Tables::Tables(const std::string& locks, const std::string& counters) {
 
 std::string Tables::in(std::string_view statement) const {
   std::string text(statement);
+  text = replaced(std::move(text), "{now}", sql::now);
   text = replaced(std::move(text), "{locks}", locks_);
   text = replaced(std::move(text), "{counters}", counters_);
   text = replaced(std::move(text), "{waiters}", waiters_);

@@ -18,7 +18,7 @@ class Tables {
   [[nodiscard]] const std::string& counters() const noexcept { return counters_; }
   [[nodiscard]] const std::string& waiters() const noexcept { return waiters_; }
 
-  // Replaces {locks}, {counters}, {waiters} and the names of indexes.
+  // Replaces {locks}, {counters}, {waiters}, the names of indexes, and {now}, the server's clock in milliseconds.
   [[nodiscard]] std::string in(std::string_view statement) const;
 
  private:

@@ -5,7 +5,7 @@ WITH held AS MATERIALIZED (
   SELECT lock_id, expires_at_ms, fence FROM {locks} WHERE key = $1 FOR UPDATE
 ), moment AS MATERIALIZED (
   -- After the row is locked: what was waited for must not count as ttl.
-  SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now FROM (SELECT count(*) FROM held) AS locked
+  SELECT {now} AS now FROM (SELECT count(*) FROM held) AS locked
 ), live AS MATERIALIZED (
   SELECT held.* FROM held, moment WHERE held.expires_at_ms > moment.now - 1000
 ), {turn} counter AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- $1: key, $2: waiter. A turn that had already come is passed on, unless somebody has the lock.
 WITH moment AS MATERIALIZED (
-  SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
+  SELECT {now} AS now
 ), mine AS (
   DELETE FROM {waiters} WHERE waiter = $2 RETURNING turn_until_ms
 ), gone AS (

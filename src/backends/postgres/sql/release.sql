@@ -2,7 +2,7 @@
 WITH held AS MATERIALIZED (
   SELECT key, expires_at_ms FROM {locks} WHERE lock_id = $1 FOR UPDATE
 ), moment AS MATERIALIZED (
-  SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now FROM (SELECT count(*) FROM held) AS locked
+  SELECT {now} AS now FROM (SELECT count(*) FROM held) AS locked
 ), gone AS (
   DELETE FROM {locks} AS locks USING held, moment
   WHERE locks.key = held.key AND locks.lock_id = $1 AND held.expires_at_ms > moment.now - 1000
