@@ -1,5 +1,6 @@
 #include <syncguard/lock_info.hpp>
 
+#include "core/hexadecimal.hpp"
 #include "core/sha256.hpp"
 #include "core/unicode.hpp"
 
@@ -7,16 +8,9 @@ namespace syncguard {
 
 std::string hash_key(std::string_view value) {
   constexpr std::size_t hashed_bytes = 12;
-  constexpr std::string_view hex = "0123456789abcdef";
   const auto normal_form = core::to_nfc(value);
   const auto digest = core::sha256(normal_form ? std::string_view(*normal_form) : value);
-  std::string text;
-  text.reserve(2 * hashed_bytes);
-  for (std::size_t i = 0; i < hashed_bytes; ++i) {
-    text += hex[digest[i] >> 4U];
-    text += hex[digest[i] & 15U];
-  }
-  return text;
+  return core::hexadecimal(std::span(digest).first(hashed_bytes));
 }
 
 LockInfo sanitise(const LockRecord& record) {

@@ -4,6 +4,7 @@
 #include "backends/redis/server_error.hpp"
 #include "backends/redis/subscriber.hpp"
 #include "core/cleanup_pace.hpp"
+#include "core/hexadecimal.hpp"
 #include "core/liveness.hpp"
 
 #include <syncguard/redis.hpp>
@@ -69,7 +70,6 @@ std::optional<LockRecord> record_of(const Reply& reply) {
 }
 
 std::string json_string(std::string_view text) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::string json = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -77,9 +77,7 @@ std::string json_string(std::string_view text) {
       json += '\\';
       json += c;
     } else if (byte < 0x20) {
-      json += "\\u00";
-      json += digits[byte >> 4U];
-      json += digits[byte & 0xfU];
+      json += "\\u00" + core::hexadecimal({&byte, 1});
     } else {
       json += c;
     }

@@ -1,5 +1,6 @@
 #include "backends/redis/scripts.hpp"
 
+#include "core/hexadecimal.hpp"
 #include "redis_lua.hpp"
 
 #include <syncguard/error.hpp>
@@ -7,24 +8,19 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <span>
 
 namespace syncguard::redis {
 namespace {
 
 // The only hash that Redis knows scripts by. No security rests on it.
 std::string sha1(std::string_view text) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned size = 0;
   if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1) {
     throw LockError(ErrorCode::internal, "OpenSSL has no SHA-1, by which Redis knows scripts");
   }
-  std::string hexadecimal;
-  for (unsigned i = 0; i < size; ++i) {
-    hexadecimal += digits[digest[i] >> 4U];
-    hexadecimal += digits[digest[i] & 0xfU];
-  }
-  return hexadecimal;
+  return core::hexadecimal(std::span(digest).first(size));
 }
 
 }  // namespace
