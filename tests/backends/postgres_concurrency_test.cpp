@@ -406,67 +406,13 @@ TEST(PostgresFailures, AServerThatIsStoppedEndsWhatIsUnderWayAndIsFoundAgain) {
   }
 }
 
-[[noreturn]] void keep_working(const std::string& url, int worker, Evidence& evidence) {
-  // Not to survive the test, however that ends.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  auto locks = open(url);
-  for (;;) {
-    try {
-      auto lease = locks.acquire(
-          "storm",
-          {.ttl = 5s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .max_delay = 500ms}});
-      take_turn(lease, worker, evidence);
-      const auto start = steady_clock::now();
-      const auto error = error_of([&] { (void)lease.release(); });
-      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
-      if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
-      if (error && !error->retryable()) throw LockError(*error);
-    } catch (const LockError& error) {
-      if (!error.retryable()) {
-        ++evidence.failures;
-        std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
-      }
-    }
-  }
-}
-
 TEST(PostgresFailures, AServerStoppedAgainAndAgainLetsNobodyInTwiceAndLosesNoFence) {
   PostgresServer server;
   setup_postgres_schema({.connection = server.url()});
-  const auto duration = storm_length(8s);
-  constexpr int workers = 8;
   const SharedEvidence evidence;
-  std::vector<pid_t> children;
-  for (int worker = 0; worker < workers; ++worker) {
-    children.push_back(fork());
-    if (children.back() == 0) keep_working(server.url(), worker, *evidence);
-  }
-  const auto end = steady_clock::now() + duration;
-  int stops = 0;
-  while (steady_clock::now() < end) {
-    std::this_thread::sleep_for(1500ms);
-    server.stop_at_once();
-    ++stops;
-    std::this_thread::sleep_for(200ms);
-    server.start();
-  }
-  std::vector<int> before;
-  for (int worker = 0; worker < workers; ++worker) {
-    before.push_back(evidence->turns_of[static_cast<std::size_t>(worker)]);
-  }
-  for (int worker = 0; worker < workers; ++worker) {
-    const auto index = static_cast<std::size_t>(worker);
-    EXPECT_TRUE(eventually([&] { return evidence->turns_of[index] > before[index]; })) << "worker " << worker;
-  }
-  for (const pid_t child : children) kill(child, SIGKILL);
-  for (const pid_t child : children) waitpid(child, nullptr, 0);
-  EXPECT_EQ(evidence->overlaps, 0);
-  EXPECT_EQ(evidence->fences_out_of_order, 0);
-  EXPECT_EQ(evidence->failures, 0);
-  EXPECT_LT(evidence->slowest_operation_ms, 2'500) << "one operation's time-out is two seconds";
+  survive_restarts(
+      server.url(), *evidence, [&] { server.stop_at_once(); }, [&] { server.start(); });
   EXPECT_GE(std::stoull(server.execute("SELECT fence FROM syncguard_fence_counters")), evidence->newest_fence.load());
-  std::printf("%d turns, %d stops, slowest operation %lld ms\n", evidence->turns.load(), stops,
-              static_cast<long long>(evidence->slowest_operation_ms.load()));
 }
 
 }  // namespace

@@ -15,11 +15,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <csignal>
 #include <future>
 #include <string>
 #include <thread>
@@ -30,17 +28,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
-
-// The ids of the connections that clients with the name of these tests have.
-std::string connection_of(RedisServer& server) {
-  const auto clients = server.command({"CLIENT", "LIST"});
-  std::string ids;
-  for (auto at = clients.find("name=test"); at != std::string::npos; at = clients.find("name=test", at + 1)) {
-    const auto id = clients.rfind("id=", at);
-    ids += clients.substr(id, clients.find(' ', id) - id) + ' ';
-  }
-  return ids;
-}
 
 TEST(RedisFailures, ScriptsAreLoadedAgainWhenTheServerForgotThem) {
   RedisServer server;
@@ -87,7 +74,7 @@ TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
   RedisServer server;
   auto locks = open(server.url("&operation_timeout=500ms"));
   auto lease = locks.acquire("held");
-  const auto connection = connection_of(server);
+  const auto connection = server.connections();
   server.pause();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
@@ -109,7 +96,21 @@ TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
   // The acquires that nobody waited for were carried out, and then taken back.
   EXPECT_TRUE(eventually([&] { return server.command({"KEYS", "syncguard:key *"}).empty(); }));
   EXPECT_EQ(server.command({"GET", "syncguard:fence:syncguard:key 0"}), "1") << "it did arrive";
-  EXPECT_EQ(connection_of(server), connection) << "it was never given up";
+  EXPECT_EQ(server.connections(), connection) << "it was never given up";
+}
+
+// What an acquire of "key" throws that is stopped while the server says nothing, which ends it at once.
+std::optional<LockError> error_of_stopped_acquire(Locks& locks) {
+  std::stop_source stop;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(100ms);
+    stop.request_stop();
+  });
+  const auto start = steady_clock::now();
+  auto error = error_of([&] { (void)locks.acquire("key", {}, stop.get_token()); });
+  EXPECT_LT(steady_clock::now() - start, 150ms + 100ms);
+  stopper.join();
+  return error;
 }
 
 TEST(RedisFailures, AStopEndsACallOnASilentServerAtOnceAndLeavesNothingBehind) {
@@ -118,15 +119,7 @@ TEST(RedisFailures, AStopEndsACallOnASilentServerAtOnceAndLeavesNothingBehind) {
   // A script that the server does not know yet would be refused, and not sent again once its caller is gone.
   (void)locks.acquire("other");
   server.pause();
-  std::stop_source stop;
-  std::thread stopper([&] {
-    std::this_thread::sleep_for(100ms);
-    stop.request_stop();
-  });
-  const auto start = steady_clock::now();
-  const auto error = error_of([&] { (void)locks.acquire("key", {}, stop.get_token()); });
-  EXPECT_LT(steady_clock::now() - start, 150ms + 100ms);
-  stopper.join();
+  const auto error = error_of_stopped_acquire(locks);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::aborted);
   EXPECT_TRUE(error->in_doubt());
@@ -139,15 +132,7 @@ TEST(RedisFailures, AStopEndsConnectingAtOnce) {
   RedisServer server;
   server.pause();
   auto locks = open(server.url("&operation_timeout=30s&connect_timeout=30s"));
-  std::stop_source stop;
-  std::thread stopper([&] {
-    std::this_thread::sleep_for(100ms);
-    stop.request_stop();
-  });
-  const auto start = steady_clock::now();
-  const auto error = error_of([&] { (void)locks.acquire("key", {}, stop.get_token()); });
-  EXPECT_LT(steady_clock::now() - start, 150ms + 100ms);
-  stopper.join();
+  const auto error = error_of_stopped_acquire(locks);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::aborted);
   EXPECT_FALSE(error->in_doubt()) << "it was never sent";
@@ -160,7 +145,7 @@ TEST(RedisFailures, AConnectionOnWhichNothingComesBackIsGivenUp) {
   RedisServer server;
   auto locks = open(server.url("&operation_timeout=200ms"));
   (void)locks.is_locked("key");
-  const auto first = connection_of(server);
+  const auto first = server.connections();
   ASSERT_NE(first, "");
   server.pause();
   const auto end = steady_clock::now() + 11s;
@@ -171,7 +156,7 @@ TEST(RedisFailures, AConnectionOnWhichNothingComesBackIsGivenUp) {
   }
   server.resume();
   EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
-  EXPECT_NE(connection_of(server), first);
+  EXPECT_NE(server.connections(), first);
 }
 
 TEST(RedisFailures, ClosingDoesNotWaitForASilentServer) {
@@ -294,7 +279,7 @@ TEST(RedisFailures, SeveralConnectionsServeOneClient) {
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_GE(std::ranges::count(connection_of(server), ' '), 4);
+  EXPECT_GE(std::ranges::count(server.connections(), ' '), 4);
 }
 
 // For the thread sanitizer above all.
@@ -333,72 +318,12 @@ TEST(RedisFailures, ManyThreadsOfOneClientGetOverARestart) {
   for (auto& thread : threads) thread.join();
 }
 
-// A worker process that counts what goes wrong and goes on.
-[[noreturn]] void keep_working(const std::string& url, int worker, Evidence& evidence) {
-  // Not to survive the test, however that ends.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  auto locks = open(url);
-  const auto timed = [&](auto operation) {
-    const auto start = steady_clock::now();
-    const auto error = error_of(operation);
-    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
-    if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
-    if (error) throw LockError(*error);
-  };
-  for (;;) {
-    try {
-      auto lease = locks.acquire(
-          "storm",
-          {.ttl = 5s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .max_delay = 500ms}});
-      take_turn(lease, worker, evidence);
-      timed([&] { (void)lease.release(); });
-      timed([&] { (void)locks.is_locked("other"); });
-    } catch (const LockError& error) {
-      if (!error.retryable()) {
-        ++evidence.failures;
-        std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
-      }
-    }
-  }
-}
-
 TEST(RedisFailures, AServerKilledAgainAndAgainLetsNobodyInTwiceAndLosesNoFence) {
   RedisServer server({.durable = true});
-  const auto duration = storm_length(8s);
-  constexpr int workers = 8;
   const SharedEvidence evidence;
-  std::vector<pid_t> children;
-  for (int worker = 0; worker < workers; ++worker) {
-    children.push_back(fork());
-    if (children.back() == 0) keep_working(server.url(), worker, *evidence);
-  }
-  const auto end = steady_clock::now() + duration;
-  int kills = 0;
-  while (steady_clock::now() < end) {
-    std::this_thread::sleep_for(1500ms);
-    server.kill();
-    ++kills;
-    std::this_thread::sleep_for(200ms);
-    server.start();
-  }
-  // Everybody has a turn after the last restart.
-  std::vector<int> before;
-  for (int worker = 0; worker < workers; ++worker) {
-    before.push_back(evidence->turns_of[static_cast<std::size_t>(worker)]);
-  }
-  for (int worker = 0; worker < workers; ++worker) {
-    const auto index = static_cast<std::size_t>(worker);
-    EXPECT_TRUE(eventually([&] { return evidence->turns_of[index] > before[index]; })) << "worker " << worker;
-  }
-  for (const pid_t child : children) kill(child, SIGKILL);
-  for (const pid_t child : children) waitpid(child, nullptr, 0);
-  EXPECT_EQ(evidence->overlaps, 0);
-  EXPECT_EQ(evidence->fences_out_of_order, 0);
-  EXPECT_EQ(evidence->failures, 0);
-  EXPECT_LT(evidence->slowest_operation_ms, 2'500) << "one operation's time-out is two seconds";
+  survive_restarts(
+      server.url(), *evidence, [&] { server.kill(); }, [&] { server.start(); });
   EXPECT_GE(std::stoull(server.command({"GET", "syncguard:fence:syncguard:storm"})), evidence->newest_fence.load());
-  std::printf("%d turns, %d kills, slowest operation %lld ms\n", evidence->turns.load(), kills,
-              static_cast<long long>(evidence->slowest_operation_ms.load()));
 }
 
 }  // namespace

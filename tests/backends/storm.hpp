@@ -1,14 +1,21 @@
 // Processes that fight over one lock while somebody kills what they need.
 #pragma once
 
+#include "eventually.hpp"
+#include "expect_error.hpp"
+
 #include <syncguard/syncguard.hpp>
 
+#include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +23,9 @@
 #include <functional>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace syncguard::testing {
 
@@ -87,6 +96,75 @@ inline void take_turn(const Lease& lease, int worker, Evidence& evidence) {
     std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
     _exit(1);
   }
+}
+
+// What a worker process does until it is killed, where the server is what fails: it counts what must not happen and
+// goes on.
+[[noreturn]] inline void keep_working(const std::string& url, int worker, Evidence& evidence) {
+  using namespace std::chrono_literals;
+  using std::chrono::steady_clock;
+  // Not to survive the test, however that ends.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  auto locks = open(url);
+  const auto timed = [&](auto operation) {
+    const auto start = steady_clock::now();
+    const auto error = error_of(operation);
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
+    if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
+    if (error) throw LockError(*error);
+  };
+  for (;;) {
+    try {
+      auto lease = locks.acquire(
+          "storm",
+          {.ttl = 5s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .max_delay = 500ms}});
+      take_turn(lease, worker, evidence);
+      timed([&] { (void)lease.release(); });
+      timed([&] { (void)locks.is_locked("other"); });
+    } catch (const LockError& error) {
+      if (!error.retryable()) {
+        ++evidence.failures;
+        std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
+      }
+    }
+  }
+}
+
+// Stops and starts a server over and over while processes fight over a lock on it. Nobody is let in twice, no fence
+// comes twice, and everybody has a turn after the last start. Forks, so that it has to come before any threads.
+inline void survive_restarts(const std::string& url, Evidence& evidence, const std::function<void()>& stop_server,
+                             const std::function<void()>& start_server) {
+  using namespace std::chrono_literals;
+  using std::chrono::steady_clock;
+  const auto duration = storm_length(8s);
+  constexpr int workers = 8;
+  std::vector<pid_t> children;
+  for (int worker = 0; worker < workers; ++worker) {
+    children.push_back(fork());
+    if (children.back() == 0) keep_working(url, worker, evidence);
+  }
+  const auto end = steady_clock::now() + duration;
+  int stops = 0;
+  while (steady_clock::now() < end) {
+    std::this_thread::sleep_for(1500ms);
+    stop_server();
+    ++stops;
+    std::this_thread::sleep_for(200ms);
+    start_server();
+  }
+  std::vector<int> before;
+  for (std::size_t worker = 0; worker < workers; ++worker) before.push_back(evidence.turns_of[worker]);
+  for (std::size_t worker = 0; worker < workers; ++worker) {
+    EXPECT_TRUE(eventually([&] { return evidence.turns_of[worker] > before[worker]; })) << "worker " << worker;
+  }
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  EXPECT_EQ(evidence.overlaps, 0);
+  EXPECT_EQ(evidence.fences_out_of_order, 0);
+  EXPECT_EQ(evidence.failures, 0);
+  EXPECT_LT(evidence.slowest_operation_ms, 2'500) << "one operation's time-out is two seconds";
+  std::printf("%d turns, %d stops, slowest operation %lld ms\n", evidence.turns.load(), stops,
+              static_cast<long long>(evidence.slowest_operation_ms.load()));
 }
 
 }  // namespace syncguard::testing

@@ -81,4 +81,15 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+void start_on_free_port(const std::function<void(int port)>& start) {
+  constexpr int attempts = 10;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return start(free_port());
+    } catch (const std::runtime_error&) {
+      if (attempt == attempts) throw;
+    }
+  }
+}
+
 }  // namespace syncguard::testing

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,9 @@ void run_program(const std::vector<std::string>& command, const std::filesystem:
 
 // A port of the loopback interface that nobody used a moment ago.
 int free_port();
+
+// Calls start with a free port, and with another one if it throws std::runtime_error: somebody else may have been
+// faster to take the port.
+void start_on_free_port(const std::function<void(int port)>& start);
 
 }  // namespace syncguard::testing

@@ -48,16 +48,10 @@ PostgresServer::PostgresServer(Options options) : options_(std::move(options)) {
   run_program(as_other_user({(programs() / "initdb").string(), "--pgdata=" + data().string(), "--username=postgres",
                              "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"}),
               folder_.path() / "log");
-  constexpr int attempts = 10;
-  for (int attempt = 0; attempt < attempts; ++attempt) {
-    port_ = free_port();
-    try {
-      start();
-      return;
-    } catch (const std::runtime_error&) {
-      if (attempt + 1 == attempts) throw;
-    }
-  }
+  start_on_free_port([this](int port) {
+    port_ = port;
+    start();
+  });
 }
 
 PostgresServer::~PostgresServer() {
@@ -150,23 +144,25 @@ std::string PostgresServer::execute(const std::string& sql, const std::vector<st
 }
 
 PgBouncer::PgBouncer(const PostgresServer& server) {
-  constexpr int attempts = 10;
-  for (int attempt = 0; attempt < attempts; ++attempt) {
-    port_ = free_port();
-    std::ofstream(folder_.path() / "pgbouncer.ini")
-        << "[databases]\n* = host=127.0.0.1 user=postgres port=" << server.port()
-        << "\n[pgbouncer]\npool_mode = transaction\nauth_type = any\nlisten_addr = 127.0.0.1\nlisten_port = " << port_
-        << "\nunix_socket_dir =\nmax_client_conn = 500\ndefault_pool_size = 20\n";
-    give_to_other_user(folder_.path());
-    process_ = std::make_unique<ChildProcess>(as_other_user({"pgbouncer", (folder_.path() / "pgbouncer.ini").string()}),
-                                              folder_.path() / "log");
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (process_->is_running() && std::chrono::steady_clock::now() < end) {
-      if (PQping(url().c_str()) == PQPING_OK) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  start_on_free_port([&](int port) { start(server, port); });
+}
+
+void PgBouncer::start(const PostgresServer& server, int port) {
+  port_ = port;
+  std::ofstream(folder_.path() / "pgbouncer.ini")
+      << "[databases]\n* = host=127.0.0.1 user=postgres port=" << server.port()
+      << "\n[pgbouncer]\npool_mode = transaction\nauth_type = any\nlisten_addr = 127.0.0.1\nlisten_port = " << port_
+      << "\nunix_socket_dir =\nmax_client_conn = 500\ndefault_pool_size = 20\n";
+  give_to_other_user(folder_.path());
+  process_ = std::make_unique<ChildProcess>(as_other_user({"pgbouncer", (folder_.path() / "pgbouncer.ini").string()}),
+                                            folder_.path() / "log");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (PQping(url().c_str()) != PQPING_OK) {
+    if (!process_->is_running() || std::chrono::steady_clock::now() > end) {
+      throw std::runtime_error("pgbouncer does not start");
     }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  throw std::runtime_error("pgbouncer does not start");
 }
 
 std::string PgBouncer::url(const std::string& options) const {

@@ -63,6 +63,8 @@ class PgBouncer {
   [[nodiscard]] std::string url(const std::string& options = "") const;
 
  private:
+  void start(const PostgresServer& server, int port);
+
   const TemporaryFolder folder_;
   int port_ = 0;
   std::unique_ptr<ChildProcess> process_;

@@ -32,17 +32,10 @@ std::string text_of(const redisReply& reply) {
 
 RedisServer::RedisServer(Options options) : options_(std::move(options)) {
   if (options_.tls) make_certificates(folder_.path());
-  // Another test may have been faster to take the port.
-  constexpr int attempts = 10;
-  for (int attempt = 0; attempt < attempts; ++attempt) {
-    port_ = free_port();
-    try {
-      start();
-      return;
-    } catch (const std::runtime_error&) {
-      if (attempt + 1 == attempts) throw;
-    }
-  }
+  start_on_free_port([this](int port) {
+    port_ = port;
+    start();
+  });
 }
 
 RedisServer::~RedisServer() = default;
@@ -148,6 +141,16 @@ std::string RedisServer::error_of_command(const std::vector<std::string>& words)
   auto text = run(words, is_error);
   if (!is_error) throw std::runtime_error(words.front() + " should have failed");
   return text;
+}
+
+std::string RedisServer::connections() {
+  const auto clients = command({"CLIENT", "LIST"});
+  std::string ids;
+  for (auto at = clients.find("name=test"); at != std::string::npos; at = clients.find("name=test", at + 1)) {
+    const auto id = clients.rfind("id=", at);
+    ids += clients.substr(id, clients.find(' ', id) - id) + ' ';
+  }
+  return ids;
 }
 
 }  // namespace syncguard::testing

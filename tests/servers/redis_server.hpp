@@ -60,6 +60,8 @@ class RedisServer {
   std::string command(const std::vector<std::string>& words);
   // The same, for errors: their text.
   std::string error_of_command(const std::vector<std::string>& words);
+  // The ids, with a space behind each, of the connections of clients with the name that url() gives them.
+  std::string connections();
 
  private:
   [[nodiscard]] bool is_ready();
