@@ -1,11 +1,10 @@
 #include "servers/child_process.hpp"
 
-#include <arpa/inet.h>
+#include "servers/loopback.hpp"
+
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,18 +67,7 @@ void run_program(const std::vector<std::string>& command, const std::filesystem:
   throw std::runtime_error(command.front() + " failed: " + said.str());
 }
 
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool found = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  close(fd);
-  if (!found) throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
-}
+int free_port() { return LoopbackSocket().port(); }
 
 void start_on_free_port(const std::function<void(int port)>& start) {
   constexpr int attempts = 10;

@@ -1,52 +1,30 @@
 #include "servers/counting_proxy.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
-#include <stdexcept>
 #include <vector>
 
 namespace syncguard::testing {
-namespace {
 
-sockaddr_in loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  return address;
-}
-
-}  // namespace
-
-CountingProxy::CountingProxy(int server_port)
-    : server_port_(server_port), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  auto address = loopback(0);
-  socklen_t size = sizeof address;
-  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 16) != 0 ||
-      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw std::runtime_error("no port for a proxy");
-  }
-  port_ = ntohs(address.sin_port);
+CountingProxy::CountingProxy(int server_port) : server_port_(server_port) {
+  listener_.listen();
   thread_ = std::thread([this] { serve(); });
 }
 
 CountingProxy::~CountingProxy() {
   ending_ = true;
   thread_.join();
-  close(listener_);
 }
 
 void CountingProxy::serve() {
   std::vector<std::thread> relays;
   while (!ending_) {
-    pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};
+    pollfd waiting{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
     if (poll(&waiting, 1, 10) > 0)
-      relays.emplace_back([this, client = accept(listener_, nullptr, nullptr)] { relay(client); });
+      relays.emplace_back([this, client = accept(listener_.descriptor(), nullptr, nullptr)] { relay(client); });
   }
   for (auto& relay : relays) relay.join();
 }

@@ -1,6 +1,8 @@
 // Stands between a client and a server and counts how often they wait for each other.
 #pragma once
 
+#include "servers/loopback.hpp"
+
 #include <atomic>
 #include <thread>
 
@@ -14,7 +16,7 @@ class CountingProxy {
   CountingProxy& operator=(const CountingProxy&) = delete;
   ~CountingProxy();
 
-  [[nodiscard]] int port() const noexcept { return port_; }
+  [[nodiscard]] int port() const noexcept { return listener_.port(); }
   // How often the client spoke after the server had spoken.
   [[nodiscard]] int round_trips() const noexcept { return round_trips_; }
 
@@ -23,8 +25,7 @@ class CountingProxy {
   void relay(int client);
 
   const int server_port_;
-  int listener_;
-  int port_ = 0;
+  const LoopbackSocket listener_;
   std::atomic<int> round_trips_{0};
   std::atomic<bool> ending_{false};
   std::thread thread_;

@@ -1,43 +1,30 @@
 #include "servers/fake_redis.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
-#include <stdexcept>
 #include <string_view>
 #include <utility>
 
 namespace syncguard::testing {
 
-FakeRedis::FakeRedis(Options options)
-    : options_(std::move(options)), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 16) != 0 ||
-      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw std::runtime_error("no port for a fake Redis");
-  }
-  port_ = ntohs(address.sin_port);
+FakeRedis::FakeRedis(Options options) : options_(std::move(options)) {
+  listener_.listen();
   thread_ = std::thread([this] { serve(); });
 }
 
 FakeRedis::~FakeRedis() {
   ending_ = true;
   thread_.join();
-  close(listener_);
 }
 
 void FakeRedis::serve() const {
   while (!ending_) {
-    pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};
+    pollfd waiting{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
     if (poll(&waiting, 1, 10) <= 0) continue;
-    const int connection = accept(listener_, nullptr, nullptr);
+    const int connection = accept(listener_.descriptor(), nullptr, nullptr);
     serve(connection);
     close(connection);
   }

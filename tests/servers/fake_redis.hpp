@@ -1,6 +1,8 @@
 // What a broken or hostile server does.
 #pragma once
 
+#include "servers/loopback.hpp"
+
 #include <atomic>
 #include <string>
 #include <thread>
@@ -23,7 +25,7 @@ class FakeRedis {
   ~FakeRedis();
 
   [[nodiscard]] std::string url(const std::string& options = "") const {
-    return "redis://127.0.0.1:" + std::to_string(port_) + options;
+    return "redis://127.0.0.1:" + std::to_string(listener_.port()) + options;
   }
 
  private:
@@ -31,8 +33,7 @@ class FakeRedis {
   void serve(int connection) const;
 
   const Options options_;
-  int listener_;
-  int port_ = 0;
+  const LoopbackSocket listener_;
   std::atomic<bool> ending_{false};
   std::thread thread_;
 };

@@ -5,6 +5,7 @@
 #include <hiredis/hiredis.h>
 #include <signal.h>
 
+#include <chrono>
 #include <fstream>
 #include <stdexcept>
 #include <thread>

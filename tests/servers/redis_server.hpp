@@ -4,15 +4,10 @@
 #include "servers/child_process.hpp"
 #include "temporary_folder.hpp"
 
-#include <chrono>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
-
-struct redisContext;
-struct redisReply;
 
 namespace syncguard::testing {
 
