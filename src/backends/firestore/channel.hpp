@@ -122,7 +122,7 @@ class Channel {
       current->context.set_deadline(std::chrono::system_clock::now() + left);
     }
     {
-      // The first call starts threads of gRPC's.
+      // gRPC starts threads when it likes.
       const async::SignalsBlocked blocked;
       current->start(channel, method);
     }

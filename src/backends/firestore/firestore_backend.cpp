@@ -30,11 +30,15 @@ using std::chrono::steady_clock;
 constexpr int most_reruns = 5;
 constexpr std::chrono::microseconds rerun_delay{10'000};
 
-// Longer each time and never the same, so that those who met once do not meet again.
-asio::awaitable<void> pause_before_rerun(int rerun, CallLimits limits) {
+// Never the same, so that those who met once do not meet again.
+template <typename Duration>
+Duration random_between(Duration shortest, Duration longest) {
   static thread_local std::minstd_rand random{std::random_device{}()};
-  std::uniform_int_distribution<std::int64_t> pauses(0, rerun_delay.count() * (1 << rerun));
-  const std::chrono::microseconds pause(pauses(random));
+  return Duration(std::uniform_int_distribution<typename Duration::rep>(shortest.count(), longest.count())(random));
+}
+
+asio::awaitable<void> pause_before_rerun(int rerun, CallLimits limits) {
+  const auto pause = random_between(std::chrono::microseconds::zero(), rerun_delay * (1 << rerun));
   const auto nobody_wakes_it = std::make_shared<async::WakeUp>();
   const auto until = std::min(limits.deadline, steady_clock::now() + pause);
   co_await nobody_wakes_it->wait(until, limits.stop);
@@ -172,7 +176,10 @@ class FirestoreBackend : public Backend {
       if (lock.lock_id == request.lock_id) {
         co_return Granted{lock.fence, lock.expires_at, lock.expires_at - read.now};
       }
-      co_return Contended{core::free_in(lock.expires_at, read.now)};
+      const auto free_in = core::free_in(lock.expires_at, read.now);
+      // To be looked at again soon by one who waits for a deletion that it may not be told of.
+      const auto look_again_in = random_between(milliseconds(10), milliseconds(50));
+      co_return Contended{listener_->was_told_gone(names.lock) ? std::min(look_again_in, free_in) : free_in};
     }
     const auto fence = core::next_fence(read.counter.value());
     const LockRecord lock{.key = request.key,

@@ -148,11 +148,13 @@ void Listener::received(const wire::ListenResponse& response) {
     case wire::ListenResponse::kTargetChange:
       return changed(response.target_change());
     case wire::ListenResponse::kDocumentDelete:
-      return deleted(response.document_delete().document());
+      return told(response.document_delete().document(), Presence::gone);
     case wire::ListenResponse::kDocumentRemove:
-      return deleted(response.document_remove().document());
-    default:
+      return told(response.document_remove().document(), Presence::gone);
+    case wire::ListenResponse::kDocumentChange:
       // A holder that extends its lock, or a new one.
+      return told(response.document_change().document().name(), Presence::there);
+    default:
       return;
   }
 }
@@ -204,15 +206,23 @@ Listener::Wakes Listener::apply(const wire::TargetChange& change) {
   return wakes;
 }
 
-void Listener::deleted(const std::string& document) {
+void Listener::told(const std::string& document, Presence presence) {
   Wakes wakes;
   {
     const std::lock_guard lock(mutex_);
     const auto found = watches_.find(document);
     if (found == watches_.end()) return;
+    found->second.told_gone = presence == Presence::gone;
+    if (presence == Presence::there) return;
     for (const auto& [waiter, wake] : found->second.waiters) wakes.push_back(wake);
   }
   for (const auto& wake : wakes) wake();
+}
+
+bool Listener::was_told_gone(const std::string& document) {
+  const std::lock_guard lock(mutex_);
+  const auto found = watches_.find(document);
+  return found != watches_.end() && found->second.told_gone;
 }
 
 void Listener::ended(const Stream* stream, const grpc::Status& status) {

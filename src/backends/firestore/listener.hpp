@@ -26,6 +26,10 @@ class Listener : public std::enable_shared_from_this<Listener> {
   asio::awaitable<void> add(std::string document, LockId waiter, std::function<void()> wake, CallLimits limits);
   void remove(const std::string& document, const LockId& waiter);
 
+  // Whether the document is watched and was gone when the server last told anything of it. One that was there in
+  // between for a moment is never told of: who finds it there cannot rely on being told when it is gone.
+  [[nodiscard]] bool was_told_gone(const std::string& document);
+
   // Ends the stream, and waits for that as long as limits allow.
   asio::awaitable<void> close(CallLimits limits);
 
@@ -37,6 +41,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
     std::int32_t target;
     // Whether changes are reported from now on.
     bool in_force = false;
+    bool told_gone = false;
     std::map<LockId, std::function<void()>> waiters{};
     std::vector<std::shared_ptr<async::WakeUp>> waiting_to_be_in_force{};
   };
@@ -47,7 +52,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
   using Wakes = std::vector<std::function<void()>>;
   void changed(const wire::TargetChange& change);
   Wakes apply(const wire::TargetChange& change);
-  void deleted(const std::string& document);
+  enum class Presence { there, gone };
+  void told(const std::string& document, Presence presence);
   void ended(const Stream* stream, const grpc::Status& status);
   // Everybody who waits for it hears that it is lost.
   static void give_up(const Watch& watch, Wakes& wakes);
