@@ -22,12 +22,15 @@ class SYNCGUARD_EXPORT Log {
 
   // Writes to stderr.
   Log();
+  // The same; debug messages with LogLevel::debug only, whatever the environment says.
+  explicit Log(LogLevel up_to);
   explicit Log(Sink sink);
 
   // Passes message on, unless one of the same kind was passed on within the last minute. kind is a short constant
   // such as "fence-threshold".
   void warn(std::string_view kind, std::string_view message) const noexcept;
-  // Passes message on if the environment variable SYNCGUARD_DEBUG is set (to anything but nothing or 0).
+  // Passes message on if the environment variable SYNCGUARD_DEBUG is set (to anything but nothing or 0), or as the
+  // constructor was told.
   void debug(std::string_view message) const noexcept;
 
  private:

@@ -1,8 +1,9 @@
 #include "command/commands.hpp"
 
+#include "command/waiting_display.hpp"
+
 #include <syncguard/registry.hpp>
 
-#include <ctime>
 #include <utility>
 
 namespace syncguard::command {
@@ -12,35 +13,33 @@ using nlohmann::ordered_json;
 
 std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
 
-// In the time zone of whoever reads it.
-std::string local_time(Timestamp time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char text[sizeof "2026-01-01 00:00:00"];
-  const auto length = std::strftime(text, sizeof text, "%F %T", &parts);
-  return {text, length};
-}
-
 }  // namespace
 
-ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& output, std::stop_token stop) {
-  std::optional<Lease> lease;
-  if (arguments.wait == std::chrono::milliseconds(0)) {
-    lease = locks.try_acquire(arguments.key, {.ttl = arguments.ttl}, std::move(stop));
-  } else {
-    try {
-      lease = locks.acquire(
-          arguments.key,
-          {.ttl = arguments.ttl, .wait = {.timeout = arguments.wait, .max_retries = WaitOptions::unlimited_retries}},
-          std::move(stop));
-    } catch (const LockError& error) {
-      if (error.code() != ErrorCode::acquisition_timeout) throw;
-    }
+std::optional<Lease> wait_for_lock(Locks& locks, const Key& key, AcquireOptions options, std::chrono::milliseconds wait,
+                                   const Output& output, const std::stop_token& stop) {
+  if (auto lease = locks.try_acquire(key, {.ttl = options.ttl, .auto_extend = options.auto_extend}, stop)) return lease;
+  if (wait == std::chrono::milliseconds(0)) {
+    output.remark("locked by somebody else");
+    return std::nullopt;
   }
+  std::optional<WaitingDisplay> display;
+  if (output.is_for_people()) display.emplace(locks, key.str());
+  options.wait = {.timeout = wait, .max_retries = WaitOptions::unlimited_retries};
+  try {
+    return locks.acquire(key, options, stop);
+  } catch (const LockError& error) {
+    if (error.code() != ErrorCode::acquisition_timeout) throw;
+    display.reset();
+    // The cause is a backend that failed meanwhile, which is worth knowing.
+    output.remark(error.context().cause ? error.what() : "locked by somebody else");
+    return std::nullopt;
+  }
+}
+
+ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& output, const std::stop_token& stop) {
+  auto lease = wait_for_lock(locks, arguments.key, {.ttl = arguments.ttl}, arguments.wait, output, stop);
   if (!lease) {
     output.result({{"ok", false}, {"reason", "locked"}}, "");
-    output.remark("locked by somebody else");
     return exit_locked;
   }
   // The lock outlives this process: whoever has its id goes on with it.

@@ -26,7 +26,12 @@ struct StatusArguments {
   bool raw = false;
 };
 
-ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& output, std::stop_token stop);
+// Tries once, and then waits, for so long; WaitOptions::no_timeout is for ever, zero does not wait. Nothing if somebody
+// else kept the lock. What the first attempt throws is not ridden out: a lock is waited for, not a server.
+std::optional<Lease> wait_for_lock(Locks& locks, const Key& key, AcquireOptions options, std::chrono::milliseconds wait,
+                                   const Output& output, const std::stop_token& stop);
+
+ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& output, const std::stop_token& stop);
 ExitCode release(Locks& locks, const std::string& lock_id, const Output& output, std::stop_token stop);
 ExitCode extend(Locks& locks, const std::string& lock_id, std::chrono::milliseconds ttl, const Output& output,
                 std::stop_token stop);

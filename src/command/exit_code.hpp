@@ -13,7 +13,10 @@ enum ExitCode : int {
   exit_internal = 70,       // Internal
   exit_locked = 75,         // locked, AcquisitionTimeout
   exit_not_permitted = 77,  // AuthFailed
-  exit_interrupted = 130,   // a signal ended the waiting
+  exit_lost = 79,           // run: the lock was lost while the command ran
+  exit_not_executable = 126,
+  exit_not_found = 127,
+  exit_interrupted = 130,  // a signal ended the waiting
 };
 
 inline ExitCode exit_code_of(ErrorCode code) {

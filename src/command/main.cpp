@@ -1,6 +1,7 @@
 // syncguard: locks for shell scripts, cron jobs and deployments.
 
 #include "command/commands.hpp"
+#include "command/run.hpp"
 #include "command/signals.hpp"
 #include "core/duration.hpp"
 
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iostream>
 #include <string_view>
 
 namespace {
@@ -18,7 +20,8 @@ using namespace syncguard::command;
 constexpr const char* exit_codes = R"(
 Exit codes: 0 yes; 1 no (not released, not extended, not locked); 2 usage or bad argument;
 69 the backend is unavailable or too slow; 70 internal error; 75 locked by somebody else;
-77 not permitted; 130 interrupted.
+77 not permitted; 79 the lock was lost while the command ran; 130 interrupted. 'run' returns
+the command's own, 128+n if signal n killed it, 126 if it cannot be executed, 127 if it is not found.
 
 Durations read 500ms, 30s, 5m, 1h30m.)";
 
@@ -38,6 +41,22 @@ CLI::Option* add_duration(CLI::App* command, const std::string& name, std::chron
       ->default_str(shown_default);
 }
 
+void add_exit_code(CLI::App* command, const std::string& name, int& place, const std::string& description) {
+  command->add_option(name, place, description)->type_name("CODE")->check(CLI::Range(0, 255))->capture_default_str();
+}
+
+// What the user wants to be run stands after "--", as it is: none of it is for us to look at. Empty if there is no
+// "--", or if it belongs to another command.
+std::vector<std::string> take_command_line(std::vector<std::string>& arguments) {
+  const auto marker = std::find(arguments.begin(), arguments.end(), "--");
+  auto word = arguments.begin();
+  while (word != marker && word->starts_with('-')) word += *word == "--url" && word + 1 != marker ? 2 : 1;
+  if (word == marker || *word != "run" || marker == arguments.end()) return {};
+  std::vector<std::string> command(marker + 1, arguments.end());
+  arguments.erase(marker, arguments.end());
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,16 +71,48 @@ int main(int argc, char** argv) {
   std::string url;
   bool json = false;
   bool quiet = false;
+  bool verbose = false;
   app.add_option("--url", url,
                  "The backend; also from SYNCGUARD_URL. Without one: SQLite in your state folder, which serves all "
                  "processes of this host")
       ->envname("SYNCGUARD_URL");
   app.add_flag("--json", json, "Print exactly one JSON object");
-  app.add_flag("-q,--quiet", quiet, "Print results and errors only");
+  auto* quiet_flag = app.add_flag("-q,--quiet", quiet, "Print results and errors only");
+  app.add_flag("-v,--verbose", verbose, "Print what the library has to say, too")->excludes(quiet_flag);
 
-  using Action = std::function<ExitCode(Locks&, const Output&, std::stop_token)>;
-  Action action;
-  bool show_backends = false;
+  // What to do: with a client, or without.
+  std::function<int(Locks&, const Output&, std::stop_token)> action;
+  std::function<int(const ClientOptions&, const Output&)> own_action;
+
+  RunArguments running;
+  bool no_wait = false;
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto after_marker = take_command_line(arguments);
+  auto* run_command = app.add_subcommand("run", "Run a command while holding a lock; its exit code is returned");
+  run_command->footer("Example: syncguard run --key backup --no-wait -- tar -cf /backup/home.tar /home");
+  run_command->add_option("--key", running.key, "What to lock; without it, the command's name")->type_name("KEY");
+  add_duration(run_command, "--ttl", running.ttl, "How long the lock outlives this host; it is renewed meanwhile",
+               "30s");
+  auto* run_wait =
+      add_duration(run_command, "--wait", running.wait, "How long to wait for the lock", "as long as it takes");
+  run_command->add_flag("--no-wait", no_wait, "Do not wait for the lock")->excludes(run_wait);
+  add_exit_code(run_command, "--conflict-exit-code", running.conflict_exit_code,
+                "What to return if somebody else has the lock");
+  add_exit_code(run_command, "--lost-exit-code", running.lost_exit_code,
+                "What to return if the lock was lost and the command therefore killed");
+  add_duration(run_command, "--kill-after", running.kill_after,
+               "SIGTERM comes so long before SIGKILL when the lock is about to be lost; at most a third of the ttl",
+               "5s");
+  run_command->add_option("CMD", running.command, "The command and its arguments, after --");
+  run_command->callback([&] {
+    if (!after_marker.empty()) {
+      if (!running.command.empty()) throw CLI::ValidationError("CMD", "stands after --, all of it");
+      running.command = after_marker;
+    }
+    if (running.command.empty()) throw CLI::RequiredError("CMD");
+    if (no_wait) running.wait = std::chrono::milliseconds(0);
+    own_action = [&](const ClientOptions& options, const Output& output) { return run(url, options, running, output); };
+  });
 
   AcquireArguments acquiring;
   auto* acquire_command =
@@ -117,28 +168,41 @@ int main(int argc, char** argv) {
     };
   });
 
-  app.add_subcommand("backends", "Say which backends this build contains")->callback([&] { show_backends = true; });
+  app.add_subcommand("backends", "Say which backends this build contains")->callback([&] {
+    own_action = [](const ClientOptions&, const Output& output) { return backends(output); };
+  });
 
   try {
-    app.parse(argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    app.parse(arguments);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
   } catch (const CLI::ParseError& error) {
     // Help and version are errors to CLI11, with the code of success.
     const bool wrong = error.get_exit_code() != 0;
     if (wrong && std::find(argv, argv + argc, std::string_view("--json")) != argv + argc) {
-      Output(true, Verbosity::normal).error(LockError(ErrorCode::invalid_argument, error.what()));
+      const auto object_on = run_command->parsed() ? ObjectOn::err : ObjectOn::out;
+      Output(true, Verbosity::normal, object_on).error(LockError(ErrorCode::invalid_argument, error.what()));
     } else {
       app.exit(error);
+      const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+      if (unexpected && run_command->parsed() && after_marker.empty()) {
+        std::cerr << "If it is meant for the command, put -- before the command.\n";
+      }
     }
     return wrong ? exit_usage : exit_yes;
   }
 
-  const Output output(json, quiet ? Verbosity::quiet : Verbosity::normal);
+  if (url.empty()) url = "sqlite:";
+  const auto verbosity = quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal;
+  const Output output(json, verbosity, run_command->parsed() ? ObjectOn::err : ObjectOn::out);
+  ClientOptions options;
+  if (quiet) options.log = Log([](LogLevel, std::string_view) {});
+  if (verbose) options.log = Log(LogLevel::debug);
   try {
-    if (show_backends) return backends(output);
-    const auto stop = stop_on_signals();
-    auto locks = open(url.empty() ? "sqlite:" : url);
-    return action(locks, output, stop);
+    if (own_action) return own_action(options, output);
+    const StopOnSignals signals;
+    auto locks = open(url, options);
+    return action(locks, output, signals.token());
   } catch (const LockError& error) {
     output.error(error);
     return exit_code_of(error.code());

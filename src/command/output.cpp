@@ -1,19 +1,34 @@
 #include "command/output.hpp"
 
+#include <ctime>
 #include <iostream>
 
 namespace syncguard::command {
 
+void Output::print(const nlohmann::ordered_json& object) const {
+  // Error messages may repeat what was typed, which need not be UTF-8.
+  const auto text = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  (object_on_ == ObjectOn::out ? std::cout : std::cerr) << text << std::endl;
+}
+
 void Output::result(const nlohmann::ordered_json& object, const std::string& text) const {
   if (json_) {
-    std::cout << object.dump() << std::endl;
+    print(object);
   } else if (!text.empty()) {
     std::cout << text << std::endl;
   }
 }
 
 void Output::remark(const std::string& text) const {
-  if (!json_ && verbosity_ != Verbosity::quiet) std::cerr << text << std::endl;
+  if (is_for_people()) std::cerr << text << std::endl;
+}
+
+void Output::detail(const std::string& text) const {
+  if (verbosity_ == Verbosity::verbose) std::cerr << "syncguard: " << text << std::endl;
+}
+
+void Output::error_line(const std::string& text) const {
+  if (!json_) std::cerr << "syncguard: " << text << std::endl;
 }
 
 void Output::error(const LockError& error) const {
@@ -21,10 +36,19 @@ void Output::error(const LockError& error) const {
   // what() begins with the code, which the object has in a field of its own.
   const std::string message = std::string(error.what()).substr(code.size() + 2);
   if (json_) {
-    std::cout << nlohmann::ordered_json{{"error", {{"code", code}, {"message", message}}}}.dump() << std::endl;
+    print({{"error", {{"code", code}, {"message", message}}}});
   } else {
-    std::cerr << "syncguard: " << message << " (" << code << ")" << std::endl;
+    error_line(message + " (" + code + ")");
   }
+}
+
+std::string local_time(Timestamp time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  char text[sizeof "2026-01-01 00:00:00"];
+  const auto length = std::strftime(text, sizeof text, "%F %T", &parts);
+  return {text, length};
 }
 
 }  // namespace syncguard::command

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <syncguard/error.hpp>
+#include <syncguard/lock_info.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -9,22 +10,38 @@
 
 namespace syncguard::command {
 
-enum class Verbosity { quiet, normal };
+enum class Verbosity { quiet, normal, verbose };
+
+// Where the JSON object goes: to stderr where stdout belongs to somebody else.
+enum class ObjectOn { out, err };
 
 class Output {
  public:
-  Output(bool json, Verbosity verbosity) : json_(json), verbosity_(verbosity) {}
+  Output(bool json, Verbosity verbosity, ObjectOn object_on = ObjectOn::out)
+      : json_(json), verbosity_(verbosity), object_on_(object_on) {}
+
+  [[nodiscard]] bool is_for_people() const { return !json_ && verbosity_ != Verbosity::quiet; }
 
   // The result: the object with --json, else the text, if there is any, on stdout. Call it once.
   void result(const nlohmann::ordered_json& object, const std::string& text) const;
   // For people only, on stderr; nothing with --json or -q.
   void remark(const std::string& text) const;
-  // {"error":{"code":…,"message":…}} on stdout with --json, else a line on stderr, also with -q.
+  // With -v only, on stderr.
+  void detail(const std::string& text) const;
+  // Why the result is not what was wanted: on stderr, also with -q; not with --json, whose object says it.
+  void error_line(const std::string& text) const;
+  // {"error":{"code":…,"message":…}} with --json, else a line on stderr, also with -q.
   void error(const LockError& error) const;
 
  private:
+  void print(const nlohmann::ordered_json& object) const;
+
   bool json_;
   Verbosity verbosity_;
+  ObjectOn object_on_;
 };
+
+// In the time zone of whoever reads it.
+std::string local_time(Timestamp time);
 
 }  // namespace syncguard::command

@@ -1,25 +1,45 @@
 #include "command/signals.hpp"
 
-#include <csignal>
-#include <thread>
-#include <utility>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
 
 namespace syncguard::command {
 
-std::stop_token stop_on_signals() {
-  sigset_t ending;
-  sigemptyset(&ending);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+sigset_t not_ignored(std::initializer_list<int> signals) {
+  sigset_t chosen;
+  sigemptyset(&chosen);
+  for (const int signal : signals) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&chosen, signal);
+  }
+  return chosen;
+}
+
+StopOnSignals::StopOnSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
+  const sigset_t ending = not_ignored({SIGINT, SIGTERM, SIGHUP});
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
-  std::stop_source stop;
-  auto token = stop.get_token();
-  // Ends with the process.
-  std::thread([ending, stop = std::move(stop)]() mutable {
-    int received = 0;
-    sigwait(&ending, &received);
-    stop.request_stop();
-  }).detach();
-  return token;
+  const int signals = signalfd(-1, &ending, SFD_CLOEXEC);
+  if (end_ < 0 || signals < 0) throw std::system_error(errno, std::generic_category(), "waiting for signals");
+  thread_ = std::thread([signals, end = end_, stop = stop_]() mutable {
+    pollfd sources[] = {{.fd = signals, .events = POLLIN, .revents = 0}, {.fd = end, .events = POLLIN, .revents = 0}};
+    while (poll(sources, 2, -1) < 0) {
+    }
+    signalfd_siginfo received{};
+    if (sources[0].revents != 0 && read(signals, &received, sizeof received) > 0) stop.request_stop();
+    close(signals);
+  });
+}
+
+StopOnSignals::~StopOnSignals() {
+  eventfd_write(end_, 1);
+  thread_.join();
+  close(end_);
 }
 
 }  // namespace syncguard::command

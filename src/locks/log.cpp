@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::minutes quiet_time{1};
 
-bool debugging() {
+bool debugging_by_environment() {
   static const bool enabled = [] {
     const char* value = std::getenv("SYNCGUARD_DEBUG");
     return value != nullptr && !std::string_view(value).empty() && std::string_view(value) != "0";
@@ -32,11 +32,14 @@ void write_to_stderr(LogLevel level, std::string_view message) {
 
 struct Log::State {
   Sink sink;
+  bool debugging = debugging_by_environment();
   std::mutex mutex;
   std::map<std::string, std::chrono::steady_clock::time_point, std::less<>> last_warned;
 };
 
 Log::Log() : Log(write_to_stderr) {}
+
+Log::Log(LogLevel up_to) : Log() { state_->debugging = up_to == LogLevel::debug; }
 
 Log::Log(Sink sink) : state_(std::make_shared<State>()) { state_->sink = std::move(sink); }
 
@@ -55,7 +58,7 @@ void Log::warn(std::string_view kind, std::string_view message) const noexcept {
 }
 
 void Log::debug(std::string_view message) const noexcept {
-  if (!debugging()) return;
+  if (!state_->debugging) return;
   try {
     state_->sink(LogLevel::debug, message);
   } catch (...) {  // NOLINT(bugprone-empty-catch): by contract

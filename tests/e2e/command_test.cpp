@@ -1,6 +1,6 @@
 // The syncguard command, by running it.
 
-#include "temporary_folder.hpp"
+#include "e2e/command_process.hpp"
 
 #include <syncguard/lock_info.hpp>
 
@@ -27,46 +27,13 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Outcome {
-  int exit_code;
-  std::string out;
-  std::string err;
-
-  [[nodiscard]] nlohmann::json json() const { return nlohmann::json::parse(out); }
-};
-
 struct Command : ::testing::Test {
   TemporaryFolder folder;
   std::string url = "sqlite:" + (folder.path() / "locks.db").string();
 
-  // Starts it without waiting.
-  [[nodiscard]] pid_t start(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), SYNCGUARD_COMMAND);
-    const pid_t child = fork();
-    if (child != 0) return child;
-    setenv("SYNCGUARD_URL", url.c_str(), 1);
-    if (freopen((folder.path() / "out").c_str(), "w", stdout) == nullptr ||
-        freopen((folder.path() / "err").c_str(), "w", stderr) == nullptr) {
-      _exit(99);
-    }
-    std::vector<char*> pointers;
-    for (auto& argument : arguments) pointers.push_back(argument.data());
-    pointers.push_back(nullptr);
-    execv(pointers[0], pointers.data());
-    _exit(98);
+  [[nodiscard]] Outcome run(std::vector<std::string> arguments) const {
+    return CommandProcess(url, std::move(arguments)).finish();
   }
-
-  [[nodiscard]] Outcome finish(pid_t child) const {
-    int status = 0;
-    waitpid(child, &status, 0);
-    const auto read = [&](const char* name) {
-      std::ifstream file(folder.path() / name);
-      return std::string(std::istreambuf_iterator<char>(file), {});
-    };
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read("out"), read("err")};
-  }
-
-  [[nodiscard]] Outcome run(std::vector<std::string> arguments) const { return finish(start(std::move(arguments))); }
 };
 
 TEST_F(Command, AcquiresExtendsAndReleasesById) {
@@ -137,20 +104,19 @@ TEST_F(Command, WaitsForAsLongAsItIsTold) {
   EXPECT_EQ(timed_out.exit_code, 75);
   EXPECT_GE(std::chrono::steady_clock::now() - start_time, 300ms);
 
-  const pid_t waiting = start({"acquire", "deploy", "--wait", "1m", "-q"});
+  CommandProcess waiting(url, {"acquire", "deploy", "--wait", "1m", "-q"});
   std::this_thread::sleep_for(200ms);
-  const std::string release = std::string(SYNCGUARD_COMMAND) + " --url " + url + " -q release " + id;
-  EXPECT_EQ(std::system(release.c_str()), 0);
-  EXPECT_EQ(finish(waiting).exit_code, 0);
+  EXPECT_EQ(run({"-q", "release", id}).exit_code, 0);
+  EXPECT_EQ(waiting.finish().exit_code, 0);
 }
 
 TEST_F(Command, IsInterruptedBySignalsAndLeavesNoLock) {
   const auto id = run({"--json", "acquire", "deploy"}).json().at("lockId").get<std::string>();
   for (const int signal : {SIGINT, SIGTERM}) {
-    const pid_t waiting = start({"acquire", "deploy", "--wait", "1m"});
+    CommandProcess waiting(url, {"acquire", "deploy", "--wait", "1m"});
     std::this_thread::sleep_for(200ms);
-    kill(waiting, signal);
-    EXPECT_EQ(finish(waiting).exit_code, 130);
+    waiting.send(signal);
+    EXPECT_EQ(waiting.finish().exit_code, 130);
   }
   EXPECT_EQ(run({"release", id}).exit_code, 0);
   EXPECT_EQ(run({"is-locked", "deploy"}).exit_code, 1);

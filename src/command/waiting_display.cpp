@@ -1,0 +1,63 @@
+#include "command/waiting_display.hpp"
+
+#include "command/output.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+namespace syncguard::command {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+std::string describe(Locks& locks, const std::string& key, const std::stop_token& stop) {
+  try {
+    const auto info = locks.lookup(Key(key), stop);
+    if (!info) return "the lock is about to be free";
+    return "locked since " + local_time(info->acquired_at) + ", until " + local_time(info->expires_at) +
+           " unless it is extended";
+  } catch (const LockError& error) {
+    return error.what();
+  }
+}
+
+void show(const std::string& text) {
+  winsize size{};
+  // A line that wraps could not be erased.
+  const std::size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1U : 79U;
+  const std::string line = "\r\033[K" + text.substr(0, width);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
+void keep_showing(Locks& locks, const std::string& key, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::unique_lock lock(mutex);
+  const auto start = steady_clock::now();
+  while (!stop.stop_requested()) {
+    const auto text = describe(locks, key, stop);
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - start);
+    if (!stop.stop_requested()) show("waiting for " + std::to_string(waited.count()) + "s: " + text);
+    changed.wait_for(lock, stop, 1s, [] { return false; });
+  }
+  show("");
+}
+
+}  // namespace
+
+WaitingDisplay::WaitingDisplay(Locks locks, std::string key) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  thread_ = std::jthread([locks = std::move(locks), key = std::move(key)](const std::stop_token& stop) mutable {
+    keep_showing(locks, key, stop);
+  });
+}
+
+}  // namespace syncguard::command

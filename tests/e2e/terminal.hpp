@@ -1,0 +1,99 @@
+// A person at a terminal: an interactive shell on a pseudo-terminal.
+#pragma once
+
+#include "eventually.hpp"
+
+#include <pty.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace syncguard::testing {
+
+class Terminal {
+ public:
+  static constexpr const char* ctrl_c = "\x03";
+  static constexpr const char* ctrl_z = "\x1a";
+
+  // The shell has the command as $syncguard.
+  explicit Terminal(const std::string& url) {
+    shell_ = forkpty(&descriptor_, nullptr, nullptr, nullptr);
+    if (shell_ == 0) {
+      setenv("SYNCGUARD_URL", url.c_str(), 1);
+      setenv("syncguard", SYNCGUARD_COMMAND, 1);
+      setenv("PS1", "", 1);
+      setenv("TERM", "dumb", 1);
+      // Without its line editor, which would take the terminal out of the mode that tests expect.
+      execlp("bash", "bash", "--norc", "--noprofile", "--noediting", "-i", nullptr);
+      _exit(98);
+    }
+    reader_ = std::thread([this] { read_all(); });
+    // What is typed is not to be seen again among the output.
+    type("stty -echo; PS1=; echo rea''dy\n");
+    wait_for("ready");
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  ~Terminal() {
+    kill(shell_, SIGKILL);
+    waitpid(shell_, nullptr, 0);
+    // Whatever is left in the session hangs up.
+    ending_ = true;
+    reader_.join();
+    close(descriptor_);
+  }
+
+  void type(const std::string& text) const {
+    if (write(descriptor_, text.data(), text.size()) < 0) std::abort();
+  }
+  // What was shown since the last call that found something, up to the end of text; empty if it does not come.
+  std::string wait_for(const std::string& text) {
+    std::string found;
+    eventually([&] {
+      const std::lock_guard lock(mutex_);
+      const auto place = shown_.find(text, seen_);
+      if (place == std::string::npos) return false;
+      found = shown_.substr(seen_, place + text.size() - seen_);
+      seen_ = place + text.size();
+      return true;
+    });
+    return found;
+  }
+  std::string everything() {
+    const std::lock_guard lock(mutex_);
+    return shown_;
+  }
+
+ private:
+  void read_all() {
+    while (!ending_) {
+      timeval wait{.tv_sec = 0, .tv_usec = 20'000};
+      fd_set set;
+      FD_ZERO(&set);
+      FD_SET(descriptor_, &set);
+      if (select(descriptor_ + 1, &set, nullptr, nullptr, &wait) <= 0) continue;
+      char buffer[4096];
+      const ssize_t length = read(descriptor_, buffer, sizeof buffer);
+      if (length <= 0) return;
+      const std::lock_guard lock(mutex_);
+      shown_.append(buffer, static_cast<std::size_t>(length));
+    }
+  }
+
+  int descriptor_ = -1;
+  pid_t shell_ = -1;
+  std::atomic<bool> ending_ = false;
+  std::mutex mutex_;
+  std::string shown_;
+  std::size_t seen_ = 0;
+  std::thread reader_;
+};
+
+}  // namespace syncguard::testing
