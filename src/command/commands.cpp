@@ -106,6 +106,53 @@ ExitCode is_locked(Locks& locks, const std::string& key, const Output& output, s
   return locked ? exit_yes : exit_no;
 }
 
+ExitCode setup(Locks& locks, const Output& output, std::stop_token stop) {
+  const auto made = locks.setup(std::move(stop));
+  output.result({{"ok", true}, {"message", made}}, made);
+  return exit_yes;
+}
+
+namespace {
+
+struct Shown {
+  const char* name;
+  const char* colour;
+};
+
+Shown shown(Finding::Verdict verdict) {
+  switch (verdict) {
+    case Finding::Verdict::fine:
+      return {"fine", "\033[32m"};
+    case Finding::Verdict::warning:
+      return {"warning", "\033[33m"};
+    case Finding::Verdict::failure:
+      break;
+  }
+  return {"failure", "\033[31m"};
+}
+
+}  // namespace
+
+ExitCode doctor(Locks& locks, const Output& output, std::stop_token stop) {
+  const auto findings = locks.diagnose(std::move(stop));
+  ordered_json checks = ordered_json::array();
+  std::string text;
+  bool fit = true;
+  for (const auto& finding : findings) {
+    const auto [verdict, colour] = shown(finding.verdict);
+    fit = fit && finding.verdict != Finding::Verdict::failure;
+    checks.push_back(
+        {{"check", finding.check}, {"verdict", verdict}, {"found", finding.found}, {"advice", finding.advice}});
+    const std::string padding(sizeof "warning" - 1 - std::string_view(verdict).size(), ' ');
+    text += output.coloured(colour, verdict) + padding + "  " + finding.check + ": " + finding.found;
+    if (!finding.advice.empty()) text += "; " + finding.advice;
+    text += '\n';
+  }
+  text.pop_back();
+  output.result({{"ok", fit}, {"checks", checks}}, text);
+  return fit ? exit_yes : exit_no;
+}
+
 ExitCode backends(const Output& output) {
   ordered_json schemes = ordered_json::array();
   std::string text;

@@ -37,6 +37,8 @@ ExitCode extend(Locks& locks, const std::string& lock_id, std::chrono::milliseco
                 std::stop_token stop);
 ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& output, std::stop_token stop);
 ExitCode is_locked(Locks& locks, const std::string& key, const Output& output, std::stop_token stop);
+ExitCode setup(Locks& locks, const Output& output, std::stop_token stop);
+ExitCode doctor(Locks& locks, const Output& output, std::stop_token stop);
 // Needs no client.
 ExitCode backends(const Output& output);
 

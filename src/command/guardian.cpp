@@ -69,7 +69,8 @@ std::optional<Report> Guardian::receive() const {
   ssize_t length = 0;
   do {
     length = recv(socket_, &report, sizeof report, 0);
-  } while (length < 0 && errno == EINTR);
+    // Reset: it ended without having read everything. What it said before that is still there.
+  } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
   if (length != static_cast<ssize_t>(sizeof report)) return std::nullopt;
   return report;
 }

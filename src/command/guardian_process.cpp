@@ -129,7 +129,8 @@ class Guard {
       const ssize_t length = recv(socket_, &order, sizeof order, MSG_DONTWAIT);
       if (length == static_cast<ssize_t>(sizeof order)) {
         obey(order);
-      } else if (length < 0 && errno == EINTR) {
+      } else if (length < 0 && (errno == EINTR || errno == ECONNRESET)) {
+        // Reset: syncguard ended without having read everything. What it said before that is still there.
         continue;
       } else if (length < 0 && errno == EAGAIN) {
         return;

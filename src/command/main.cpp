@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string_view>
 
 namespace {
@@ -18,7 +19,7 @@ using namespace syncguard;
 using namespace syncguard::command;
 
 constexpr const char* exit_codes = R"(
-Exit codes: 0 yes; 1 no (not released, not extended, not locked); 2 usage or bad argument;
+Exit codes: 0 yes; 1 no (not released, not extended, not locked, not fit); 2 usage or bad argument;
 69 the backend is unavailable or too slow; 70 internal error; 75 locked by somebody else;
 77 not permitted; 79 the lock was lost while the command ran; 130 interrupted. 'run' returns
 the command's own, 128+n if signal n killed it, 126 if it cannot be executed, 127 if it is not found.
@@ -83,6 +84,9 @@ int main(int argc, char** argv) {
   // What to do: with a client, or without.
   std::function<int(Locks&, const Output&, std::stop_token)> action;
   std::function<int(const ClientOptions&, const Output&)> own_action;
+  // For what takes many requests. The URL's operation_timeout comes before it.
+  constexpr std::chrono::seconds unhurried{10};
+  std::optional<std::chrono::milliseconds> patience;
 
   RunArguments running;
   bool no_wait = false;
@@ -168,6 +172,19 @@ int main(int argc, char** argv) {
     };
   });
 
+  app.add_subcommand("setup", "Create what the backend needs: tables, or a file")->callback([&] {
+    action = [](Locks& locks, const Output& output, std::stop_token stop) {
+      return setup(locks, output, std::move(stop));
+    };
+    patience = unhurried;
+  });
+  app.add_subcommand("doctor", "Check the backend, and say what is wrong and how to mend it")->callback([&] {
+    action = [](Locks& locks, const Output& output, std::stop_token stop) {
+      return doctor(locks, output, std::move(stop));
+    };
+    patience = unhurried;
+  });
+
   app.add_subcommand("backends", "Say which backends this build contains")->callback([&] {
     own_action = [](const ClientOptions&, const Output& output) { return backends(output); };
   });
@@ -196,6 +213,7 @@ int main(int argc, char** argv) {
   const auto verbosity = quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal;
   const Output output(json, verbosity, run_command->parsed() ? ObjectOn::err : ObjectOn::out);
   ClientOptions options;
+  options.operation_timeout = patience;
   if (quiet) options.log = Log([](LogLevel, std::string_view) {});
   if (verbose) options.log = Log(LogLevel::debug);
   try {

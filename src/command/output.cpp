@@ -1,5 +1,8 @@
 #include "command/output.hpp"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <ctime>
 #include <iostream>
 
@@ -17,6 +20,12 @@ void Output::result(const nlohmann::ordered_json& object, const std::string& tex
   } else if (!text.empty()) {
     std::cout << text << std::endl;
   }
+}
+
+std::string Output::coloured(const char* colour, const std::string& text) const {
+  const char* refused = std::getenv("NO_COLOR");
+  if (json_ || isatty(STDOUT_FILENO) == 0 || (refused != nullptr && *refused != '\0')) return text;
+  return colour + text + "\033[0m";
 }
 
 void Output::remark(const std::string& text) const {

@@ -24,6 +24,8 @@ class Output {
 
   // The result: the object with --json, else the text, if there is any, on stdout. Call it once.
   void result(const nlohmann::ordered_json& object, const std::string& text) const;
+  // Part of a text for result(): in colour if stdout is a terminal and NO_COLOR is not set.
+  [[nodiscard]] std::string coloured(const char* colour, const std::string& text) const;
   // For people only, on stderr; nothing with --json or -q.
   void remark(const std::string& text) const;
   // With -v only, on stderr.

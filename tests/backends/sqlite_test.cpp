@@ -1,6 +1,7 @@
 // What only the embedded backend does: its file, its neighbours on the disk, and processes that die.
 
 #include "expect_error.hpp"
+#include "findings.hpp"
 #include "storm.hpp"
 #include "temporary_folder.hpp"
 
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -345,6 +347,62 @@ TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
   std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
               static_cast<unsigned long long>(evidence.newest_fence.load()));
   EXPECT_TRUE(client().acquire("storm", {.wait = {.timeout = 10s}}));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What it says about itself
+
+TEST_F(Sqlite, FindsItselfFitOnceItWasMade) {
+  auto locks = client();
+  EXPECT_THAT(verdict_on(locks.diagnose(), "file"), ::testing::StartsWith("fine: not there yet"));
+  EXPECT_FALSE(std::filesystem::exists(path.parent_path())) << "a look makes nothing";
+  EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was made"));
+  EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was there already"));
+  const auto findings = locks.diagnose();
+  for (const auto& check : {"file system", "permissions of the file", "permissions of the folder", "writable",
+                            "latency", "journal", "schema", "integrity"}) {
+    EXPECT_THAT(verdict_on(findings, check), ::testing::StartsWith("fine")) << check;
+  }
+}
+
+TEST_F(Sqlite, FindsPermissionsThatAreTooWide) {
+  auto locks = client();
+  (void)locks.setup();
+  std::filesystem::permissions(path, std::filesystem::perms(0644));
+  EXPECT_THAT(verdict_on(locks.diagnose(), "permissions of the file"), ::testing::StartsWith("failure: 0644"));
+  std::filesystem::permissions(path, std::filesystem::perms(0660));
+  EXPECT_THAT(verdict_on(locks.diagnose(), "permissions of the file"), ::testing::StartsWith("warning: 0660"));
+  std::filesystem::permissions(path.parent_path(), std::filesystem::perms(0777));
+  EXPECT_THAT(verdict_on(locks.diagnose(), "permissions of the folder"), ::testing::StartsWith("failure: 0777"));
+}
+
+TEST_F(Sqlite, FindsAMissingIndexADamagedAndAForeignFile) {
+  auto locks = client();
+  (void)locks.setup();
+  Outsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
+  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure"));
+  locks.close();
+
+  std::filesystem::remove_all(path.parent_path());
+  std::filesystem::create_directories(path.parent_path());
+  Outsider{path}("CREATE TABLE theirs (x)");
+  EXPECT_THAT(verdict_on(client().diagnose(), "configuration"), ::testing::StartsWith("failure"));
+
+  std::filesystem::remove_all(path.parent_path());
+  {
+    auto filled = client();
+    for (int i = 0; i < 200; ++i) (void)filled.acquire("key" + std::to_string(i)).detach();
+  }
+  Outsider{path}("PRAGMA wal_checkpoint(TRUNCATE)");
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(3 * 4096);
+    for (int i = 0; i < 4096; ++i) file.put('\x5a');
+  }
+  const auto findings = client().diagnose();
+  EXPECT_TRUE(std::ranges::any_of(findings, [](const Finding& finding) {
+    return finding.verdict == Finding::Verdict::failure;
+  })) << verdict_on(findings, "integrity");
 }
 
 }  // namespace

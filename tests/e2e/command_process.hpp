@@ -26,6 +26,15 @@ inline std::string text_of_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// For a new process: whoever runs the tests may ignore signals, as a shell does for what runs in the background.
+inline void use_default_signals() {
+  for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE})
+    signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
 struct Outcome {
   int exit_code = -1;  // 128 and the signal's number if one killed it
   std::string out;
@@ -49,6 +58,7 @@ class CommandProcess {
     if (getppid() != parent) _exit(96);
     // As a shell would: a group of its own, so that a test can signal all of it.
     setpgid(0, 0);
+    use_default_signals();
     setenv("SYNCGUARD_URL", url.c_str(), 1);
     redirect("/dev/null", O_RDONLY, STDIN_FILENO);
     redirect(out.c_str(), O_WRONLY | O_CREAT, STDOUT_FILENO);

@@ -163,11 +163,11 @@ TEST_F(Run, SaysWhatIsWrongWithItsArguments) {
 }
 
 TEST_F(Run, RenewsTheLockWhileTheCommandRuns) {
-  CommandProcess holder(url, shell({"--key", "k", "--ttl", "600ms"}, "until test -e go; do sleep 0.01; done"));
+  CommandProcess holder(url, shell({"--key", "k", "--ttl", "2s"}, "until test -e go; do sleep 0.01; done"));
   auto locks = open(url);
   ASSERT_TRUE(eventually([&] { return locks.is_locked("k"); }));
   const auto first = locks.lookup(Key("k"))->expires_at;
-  ASSERT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first + 1500ms; }));
+  ASSERT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first + 3s; }));
   EXPECT_FALSE(holder.has_ended()) << "the guardian was told";
   std::ofstream(folder.path() / "go") << "!";
   EXPECT_EQ(holder.finish().exit_code, 0);
@@ -187,11 +187,20 @@ TEST_F(Run, PassesSignalsOn) {
     process.send(number);
     EXPECT_EQ(process.finish().exit_code, 77) << name;
   }
-  CommandProcess untrapped(url, {"run", "--key", "k", "--", "sh", "-c", "echo ready; sleep 60"});
+  CommandProcess untrapped(url, {"run", "--key", "k", "--", "sh", "-c", "echo ready; exec sleep 60"});
   ASSERT_TRUE(eventually([&] { return untrapped.out() == "ready\n"; }));
   untrapped.send(SIGTERM);
   EXPECT_EQ(untrapped.finish().exit_code, 128 + SIGTERM);
   EXPECT_FALSE(is_locked("k"));
+}
+
+// Whether a process has made its provisions for signals.
+bool waits_for_signals(pid_t process) {
+  std::istringstream status(text_of_file("/proc/" + std::to_string(process) + "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1U) != 0;
+  }
+  return false;
 }
 
 TEST_F(Run, IsInterruptedWhileItWaits) {
@@ -199,8 +208,7 @@ TEST_F(Run, IsInterruptedWhileItWaits) {
   const auto held = locks.acquire("k");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     CommandProcess waiting(url, {"run", "--key", "k", "-v", "--", "true"});
-    // It has joined the queue, or is about to: interrupted wherever it is.
-    std::this_thread::sleep_for(50ms);
+    ASSERT_TRUE(eventually([&] { return waits_for_signals(waiting.pid()); }));
     waiting.send(signal);
     EXPECT_EQ(waiting.finish().exit_code, 130);
   }
@@ -331,7 +339,7 @@ TEST_F(Run, AStoppedSyncguardDoesNotLetTheCommandOutliveTheLock) {
 }
 
 TEST_F(Run, AKilledSyncguardTakesTheCommandWithIt) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "1500ms", "--kill-after", "300ms"},
+  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s", "--kill-after", "2s"},
                                     "(trap '' TERM; " + beat + ") & trap 'echo told >> told' TERM; " + beat));
   ASSERT_TRUE(beats());
   process.send(SIGKILL);
@@ -384,7 +392,7 @@ struct RunAtATerminal : Run {
 };
 
 TEST_F(RunAtATerminal, CtrlCEndsTheCommand) {
-  terminal.type("$syncguard run --key k -- sh -c 'echo begun; sleep 60'; echo code $?\n");
+  terminal.type("$syncguard run --key k -- sh -c 'echo begun; exec sleep 60'; echo code $?\n");
   ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
   terminal.type(Terminal::ctrl_c);
   EXPECT_THAT(terminal.wait_for("code 130"), Not(IsEmpty())) << terminal.everything();
@@ -401,7 +409,8 @@ TEST_F(RunAtATerminal, CtrlCThatTheCommandHandlesIsItsOwnAffair) {
 }
 
 TEST_F(RunAtATerminal, CtrlCAlsoEndsTheScriptAroundIt) {
-  terminal.type("bash -c '$syncguard run --key k -- sh -c \"echo begun; sleep 60\"; echo went on'; echo code $?\n");
+  terminal.type(
+      "bash -c '$syncguard run --key k -- sh -c \"echo begun; exec sleep 60\"; echo went on'; echo code $?\n");
   ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
   terminal.type(Terminal::ctrl_c);
   EXPECT_THAT(terminal.wait_for("code 130"), Not(HasSubstr("went on"))) << terminal.everything();

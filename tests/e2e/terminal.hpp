@@ -1,6 +1,7 @@
 // A person at a terminal: an interactive shell on a pseudo-terminal.
 #pragma once
 
+#include "e2e/command_process.hpp"
 #include "eventually.hpp"
 
 #include <pty.h>
@@ -26,6 +27,7 @@ class Terminal {
   explicit Terminal(const std::string& url) {
     shell_ = forkpty(&descriptor_, nullptr, nullptr, nullptr);
     if (shell_ == 0) {
+      use_default_signals();
       setenv("SYNCGUARD_URL", url.c_str(), 1);
       setenv("syncguard", SYNCGUARD_COMMAND, 1);
       setenv("PS1", "", 1);

@@ -1,3 +1,5 @@
+#include "async/thread.hpp"
+#include "backends/postgres/diagnosis.hpp"
 #include "backends/postgres/server.hpp"
 #include "backends/postgres/server_error.hpp"
 #include "core/cleanup_pace.hpp"
@@ -198,12 +200,57 @@ class PostgresBackend : public Backend {
     co_return ticket;
   }
 
+  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
+    postgres::Ask ask = [&](std::string name, std::string sql, std::vector<std::string> values) {
+      return server_->ask(std::move(name), std::move(sql), std::move(values), limits);
+    };
+    co_return co_await postgres::diagnose(std::move(ask), server_->tables(), server_->options().connection);
+  }
+
+  asio::awaitable<std::string> setup(const CallLimits& limits) override {
+    const auto& tables = server_->tables();
+    std::string name = "tables";
+    std::string sql(postgres::sql::tables);
+    std::vector<std::string> values = {tables.locks(), tables.counters(), tables.waiters()};
+    const Rows before = co_await server_->ask(std::move(name), std::move(sql), std::move(values), limits);
+    const bool complete = before.text(0, 0) == "t" && before.text(0, 1) == "t" && before.text(0, 2) == "t";
+    co_await set_up_schema(server_->options(), limits);
+    co_return complete ? "the tables were there already; indexes that were missing were made"
+                       : "the tables were made: " + tables.locks() + ", " + tables.counters() + ", " + tables.waiters();
+  }
+
   asio::awaitable<void> close(const CallLimits& /*limits*/) override {
     server_->close();
     co_return;
   }
 
  private:
+  // setup_postgres_schema blocks, so that it has a thread of its own, which is left behind where it is stopped.
+  static asio::awaitable<void> set_up_schema(const PostgresOptions& options, const CallLimits& limits) {
+    struct Work {
+      const std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
+      std::exception_ptr error;
+    };
+    const auto work = std::make_shared<Work>();
+    async::start_thread("syncguard-pg", [work, options] {
+      try {
+        setup_postgres_schema(options);
+      } catch (...) {
+        work->error = std::current_exception();
+      }
+      work->ended->wake();
+    }).detach();
+    switch (co_await work->ended->wait(limits.deadline, limits.stop)) {
+      case async::WakeUp::Reason::woken:
+        break;
+      case async::WakeUp::Reason::timed_out:
+        throw LockError(ErrorCode::network_timeout, "the tables could not be made in time", Effect::in_doubt);
+      case async::WakeUp::Reason::stopped:
+        throw LockError(ErrorCode::aborted, "a stop was requested", Effect::in_doubt);
+    }
+    if (work->error) std::rethrow_exception(work->error);
+  }
+
   const std::shared_ptr<Server> server_;
   core::CleanupPace cleanup_pace_;
 };

@@ -135,6 +135,19 @@ void Server::run_in_background(const asio::any_io_executor& executor, Steps step
   async::spawn(executor, work(shared_from_this(), std::move(steps), id));
 }
 
+asio::awaitable<Rows> Server::ask(std::string name, std::string sql, std::vector<std::string> values,
+                                  CallLimits limits) {
+  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+  auto pooled = co_await pool_->take(limits);
+  struct Text {
+    std::string name;
+    std::string sql;
+  };
+  const auto text = std::make_shared<const Text>(Text{std::move(name), std::move(sql)});
+  std::vector<Statement> statements = {{.name = text->name, .sql = &text->sql, .values = std::move(values)}};
+  co_return co_await exchange(std::move(pooled), std::move(statements), text, limits, nullptr);
+}
+
 asio::awaitable<Rows> Server::exchange(Pool::Pooled pooled, std::vector<Statement> statements,
                                        std::shared_ptr<const void> keeps_alive, CallLimits limits, const LockId* id) {
   const auto begin = steady_clock::now();

@@ -21,6 +21,7 @@ class Server : public std::enable_shared_from_this<Server> {
   Server(PostgresOptions options, Log log);
 
   [[nodiscard]] const PostgresOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const Tables& tables() const noexcept { return tables_; }
 
   // What a transaction consists of besides its beginning, its limits and its end.
   using Steps = std::function<std::vector<Statement>(const Statements&)>;
@@ -30,6 +31,8 @@ class Server : public std::enable_shared_from_this<Server> {
   asio::awaitable<Rows> run(Steps steps, CallLimits limits, const LockId* id = nullptr);
   // The same with nobody waiting for it.
   void run_in_background(const asio::any_io_executor& executor, Steps steps, std::optional<LockId> id);
+  // One statement by itself, whether the tables are there or not.
+  asio::awaitable<Rows> ask(std::string name, std::string sql, std::vector<std::string> values, CallLimits limits);
 
   // Null where waiters can only poll: without the queue's table, or with listening turned off. Throws LockError.
   asio::awaitable<std::shared_ptr<Listener>> listener(CallLimits limits);

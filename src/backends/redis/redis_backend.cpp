@@ -1,3 +1,4 @@
+#include "backends/redis/diagnosis.hpp"
 #include "backends/redis/link.hpp"
 #include "backends/redis/names.hpp"
 #include "backends/redis/scripts.hpp"
@@ -306,6 +307,28 @@ class RedisBackend : public Backend {
       throw;
     }
     co_return ticket;
+  }
+
+  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
+    // Names that nobody uses.
+    const auto id = LockId::generate();
+    const Key key(id.str());
+    const auto& names = server_->names();
+    const Arguments probing({names.index(id), names.queue(key), names.turn(key)}, {names.wake_channel(id)});
+    redis::Examiner examiner;
+    examiner.ask = [&](std::string request) -> asio::awaitable<Reply> {
+      auto answer = co_await server_->link_of(id).call(std::move(request), limits);
+      co_return std::move(answer.reply);
+    };
+    examiner.probe = [&] { return server_->run(server_->link_of(id), redis::scripts().probe, probing, limits); };
+    examiner.subscribe = [&]() -> asio::awaitable<void> {
+      const auto lock = names.lock(key);
+      const std::function<void()> nothing = [] {};
+      server_->subscriber().follow(server_->link_of(id).address());
+      co_await server_->subscriber().subscribe(id, lock, nothing, limits);
+      server_->subscriber().unsubscribe(id);
+    };
+    co_return co_await redis::diagnose(std::move(examiner));
   }
 
   asio::awaitable<void> close(const CallLimits& /*limits*/) override {

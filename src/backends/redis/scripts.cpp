@@ -39,7 +39,8 @@ const Scripts& scripts() {
                            .lookup_id = Script{lua::lock, lua::lookup_id},
                            .remove_dead = Script{lua::lock, lua::remove_dead},
                            .join = Script{lua::join},
-                           .leave = Script{lua::turn, lua::leave}};
+                           .leave = Script{lua::turn, lua::leave},
+                           .probe = Script{lua::probe}};
   return all;
 }
 

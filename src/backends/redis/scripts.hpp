@@ -26,6 +26,7 @@ struct Scripts {
   const Script remove_dead;
   const Script join;
   const Script leave;
+  const Script probe;
 };
 const Scripts& scripts();
 

@@ -38,13 +38,7 @@ void create_folders(const std::filesystem::path& folder) {
 }
 
 void refuse_network_file_system(const std::filesystem::path& place) {
-  // From linux/magic.h and the file systems' own sources: NFS, SMB (three generations), AFS (two), Ceph, 9P, Lustre,
-  // GFS2, OCFS2, GPFS, BeeGFS, Coda. FUSE cannot be told: it may be local.
-  static const std::unordered_set<long> networked = {0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F,
-                                                     0x6B414653, 0x00C36400, 0x01021997, 0x0BD00BD0, 0x01161970,
-                                                     0x7461636F, 0x47504653, 0x19830326, 0x73757245};
-  struct statfs system {};
-  if (statfs(place.c_str(), &system) == 0 && networked.contains(static_cast<long>(system.f_type))) {
+  if (file_system_of(place) == FileSystem::networked) {
     throw LockError(
         ErrorCode::invalid_argument,
         "the database is on a network file system, where SQLite's locks do not hold: choose a local path, or "
@@ -53,6 +47,20 @@ void refuse_network_file_system(const std::filesystem::path& place) {
 }
 
 }  // namespace
+
+FileSystem file_system_of(const std::filesystem::path& place) {
+  // From linux/magic.h and the file systems' own sources: NFS, SMB (three generations), AFS (two), Ceph, 9P, Lustre,
+  // GFS2, OCFS2, GPFS, BeeGFS, Coda.
+  static const std::unordered_set<long> networked = {0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F,
+                                                     0x6B414653, 0x00C36400, 0x01021997, 0x0BD00BD0, 0x01161970,
+                                                     0x7461636F, 0x47504653, 0x19830326, 0x73757245};
+  constexpr long fuse = 0x65735546;
+  struct statfs system {};
+  if (statfs(place.c_str(), &system) != 0) return FileSystem::local;
+  const auto type = static_cast<long>(system.f_type);
+  if (networked.contains(type)) return FileSystem::networked;
+  return type == fuse ? FileSystem::fuse : FileSystem::local;
+}
 
 void create_private_file(const std::filesystem::path& path) {
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");

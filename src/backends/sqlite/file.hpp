@@ -7,6 +7,10 @@
 
 namespace syncguard::sqlite {
 
+// What is known about locks on a file system. FUSE cannot be told: it may be local.
+enum class FileSystem { local, networked, fuse };
+FileSystem file_system_of(const std::filesystem::path& place);
+
 // Makes sure that there is a file at path that only its owner can read, in a folder that exists, on a file system where
 // locks hold. Never touches a file that is there already. Throws LockError.
 void create_private_file(const std::filesystem::path& path);

@@ -1,11 +1,16 @@
+#include "backends/sqlite/diagnosis.hpp"
 #include "backends/sqlite/sqlite_url.hpp"
 #include "backends/sqlite/watcher.hpp"
 #include "backends/sqlite/worker.hpp"
 #include "core/cleanup_pace.hpp"
+#include "core/findings.hpp"
 
 #include <syncguard/sqlite.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 namespace syncguard {
@@ -62,7 +67,8 @@ class SqliteTicket : public WaitTicket {
 class SqliteBackend : public Backend {
  public:
   SqliteBackend(const SqliteOptions& options, const Log& log)
-      : parts_(std::make_shared<Parts>(resolved(options.path), log)),
+      : path_(resolved(options.path)),
+        parts_(std::make_shared<Parts>(path_, log)),
         cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
 
   [[nodiscard]] Capabilities capabilities() const override { return {.name = "sqlite"}; }
@@ -115,12 +121,49 @@ class SqliteBackend : public Backend {
     co_return ticket;
   }
 
+  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
+    if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+    auto findings = sqlite::examine_place(path_);
+    const bool hopeless = std::ranges::any_of(findings, [](const Finding& finding) {
+      return finding.check == "file system" && finding.verdict == Finding::Verdict::failure;
+    });
+    // To open it would make it.
+    if (hopeless || !std::filesystem::exists(path_)) co_return findings;
+    std::optional<LockError> problem;
+    try {
+      std::function<Store::Health(Store&)> step = [](Store& store) { return store.health(); };
+      const auto begin = std::chrono::steady_clock::now();
+      const auto health = co_await parts_->worker.run(std::move(step), limits);
+      const auto took = std::chrono::steady_clock::now() - begin;
+      findings.push_back(core::fine("writable", "yes"));
+      findings.push_back(core::latency(std::chrono::duration_cast<std::chrono::microseconds>(took)));
+      for (auto& finding : sqlite::examine(health)) findings.push_back(std::move(finding));
+    } catch (const LockError& error) {
+      problem = error;
+    }
+    if (problem) {
+      if (problem->code() == ErrorCode::aborted) throw LockError(*problem);
+      findings.push_back(core::obstacle(*problem));
+    }
+    co_return findings;
+  }
+
+  asio::awaitable<std::string> setup(const CallLimits& limits) override {
+    std::error_code ignored;
+    const bool existed = std::filesystem::exists(path_, ignored);
+    // To open it makes it.
+    std::function<bool(Store&)> step = [](Store&) { return true; };
+    co_await parts_->worker.run(std::move(step), limits);
+    co_return "the database " + path_.string() + (existed ? " was there already" : " was made");
+  }
+
  private:
   // In the background: the caller has its answer.
   void clean_up(const Key& key) {
     parts_->worker.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
   }
 
+  const std::filesystem::path path_;
   const std::shared_ptr<Parts> parts_;
   const bool cleanup_in_is_locked_;
   core::CleanupPace cleanup_pace_;

@@ -217,4 +217,21 @@ void Store::move_on(const Key& key) {
   if (turn_given) bell_.ring();
 }
 
+Store::Health Store::health() {
+  const auto answer = [this](std::string_view sql) {
+    auto query = database_.query(sql);
+    return query.next() ? query.text(0) : "";
+  };
+  database_.transaction([] { return true; });
+  return {.journal_mode = answer("PRAGMA journal_mode"),
+          .schema = answer("SELECT group_concat(name) FROM (SELECT name FROM sqlite_schema "
+                           "WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@' ORDER BY name)"),
+          .integrity = answer("PRAGMA quick_check(1)")};
+}
+
+std::string Store::expected_schema() {
+  return "idx_syncguard_locks_expires,idx_syncguard_locks_lock_id,idx_syncguard_locks_waiters_key,"
+         "idx_syncguard_locks_waiters_waiter,syncguard_fence_counters,syncguard_locks,syncguard_locks_waiters";
+}
+
 }  // namespace syncguard::sqlite

@@ -42,6 +42,16 @@ class Store {
   // Gives the first in the queue of a free key a turn, whose end then makes way for the next: it may be dead.
   void move_on(const Key& key);
 
+  // For diagnosis.
+  struct Health {
+    std::string journal_mode;
+    std::string schema;     // the names of all tables and indexes
+    std::string integrity;  // "ok", or what SQLite finds wrong
+  };
+  // Also shows that the database can be written to, without writing.
+  Health health();
+  static std::string expected_schema();
+
   // Whether the file is not the one at its path any more: then nobody else sees what is done here.
   [[nodiscard]] bool has_moved() { return database_.has_moved(); }
 

@@ -1,0 +1,121 @@
+#include "backends/sqlite/diagnosis.hpp"
+
+#include "backends/sqlite/file.hpp"
+#include "core/findings.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace syncguard::sqlite {
+namespace {
+
+using core::failure;
+using core::fine;
+using core::warning;
+
+std::string octal(mode_t mode) {
+  constexpr mode_t permissions = 07777;
+  std::string digits;
+  for (mode_t rest = mode & permissions; rest != 0; rest >>= 3U)
+    digits.insert(digits.begin(), static_cast<char>('0' + (rest & 7U)));
+  return "0" + digits;
+}
+
+std::filesystem::path nearest_existing(std::filesystem::path path) {
+  std::error_code error;
+  while (!std::filesystem::exists(path, error) && path.has_parent_path() && path != path.parent_path()) {
+    path = path.parent_path();
+  }
+  return path;
+}
+
+Finding file_system(const std::filesystem::path& place) {
+  const std::string check = "file system";
+  switch (file_system_of(place)) {
+    case FileSystem::networked:
+      return failure(check, "a network file system, where SQLite's locks do not hold",
+                     "choose a local path, or a backend with a server");
+    case FileSystem::fuse:
+      return warning(check, "in user space (FUSE), which may be local or not",
+                     "make sure that it is local and keeps POSIX locks and shared memory");
+    case FileSystem::local:
+      break;
+  }
+  return fine(check, "local");
+}
+
+Finding file_permissions(const struct stat& file) {
+  const std::string check = "permissions of the file";
+  const auto mode = octal(file.st_mode);
+  if ((file.st_mode & S_IRWXO) != 0) {
+    return failure(check, mode + ": every user of this host can read lock ids, and so release what is not theirs",
+                   "chmod 600 it");
+  }
+  if ((file.st_mode & S_IRWXG) != 0) {
+    return warning(check, mode + ": its group can use it, too",
+                   "chmod 600 it, unless the group is meant to share locks");
+  }
+  return fine(check, mode);
+}
+
+Finding folder_permissions(const struct stat& folder) {
+  const std::string check = "permissions of the folder";
+  const auto mode = octal(folder.st_mode);
+  if ((folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0) {
+    return failure(check, mode + ": every user of this host can replace the database", "chmod 700 it");
+  }
+  if ((folder.st_mode & (S_IWOTH | S_IWGRP)) != 0) {
+    return warning(check, mode + ": others can make files beside the database",
+                   "use a folder of your own, with mode 0700");
+  }
+  return fine(check, mode);
+}
+
+}  // namespace
+
+std::vector<Finding> examine_place(const std::filesystem::path& path) {
+  std::vector<Finding> findings;
+  const auto place = nearest_existing(path);
+  findings.push_back(file_system(place));
+  struct stat status {};
+  if (place != path) {
+    if (access(place.c_str(), W_OK | X_OK) == 0) {
+      findings.push_back(fine("file", "not there yet; it is made on first use"));
+    } else {
+      findings.push_back(failure("file", "not there, and cannot be made by this user",
+                                 "choose another path, or let this user write there"));
+    }
+    return findings;
+  }
+  if (stat(path.c_str(), &status) == 0) findings.push_back(file_permissions(status));
+  if (stat(path.parent_path().c_str(), &status) == 0) findings.push_back(folder_permissions(status));
+  return findings;
+}
+
+std::vector<Finding> examine(const Store::Health& health) {
+  std::vector<Finding> findings;
+  if (health.journal_mode == "wal") {
+    findings.push_back(fine("journal", "a write-ahead log"));
+  } else {
+    findings.push_back(failure("journal", "its mode is " + health.journal_mode, "stop whatever else uses the file"));
+  }
+  if (health.schema == Store::expected_schema()) {
+    findings.push_back(fine("schema", "as it should be"));
+  } else {
+    findings.push_back(
+        failure("schema", "tables or indexes are missing, or others were added",
+                "stop all users of the file and remove it (fences then begin anew), or restore a backup"));
+  }
+  if (health.integrity == "ok") {
+    findings.push_back(fine("integrity", "the database is intact"));
+  } else {
+    findings.push_back(failure("integrity", "the database is damaged",
+                               "restore it from a backup, or stop all its users and remove it with its -wal and -shm "
+                               "(fences then begin anew)"));
+  }
+  return findings;
+}
+
+}  // namespace syncguard::sqlite

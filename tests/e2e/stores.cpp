@@ -1,0 +1,107 @@
+#include "e2e/stores.hpp"
+
+#include "temporary_folder.hpp"
+
+#include <syncguard/sqlite.hpp>
+#include <syncguard/syncguard.hpp>
+
+#include <sqlite3.h>
+
+#include <stdexcept>
+
+#if SYNCGUARD_HAS_REDIS
+#include "servers/redis_server.hpp"
+#endif
+#if SYNCGUARD_HAS_POSTGRES
+#include "servers/postgres_server.hpp"
+
+#include <syncguard/postgres.hpp>
+#endif
+
+namespace syncguard::testing {
+namespace {
+
+class SqliteStore : public StoreForCommands {
+ public:
+  SqliteStore() { open(url()).setup(); }
+
+  [[nodiscard]] std::string url() const override { return "sqlite:" + path().string(); }
+  [[nodiscard]] std::string unreachable_url() const override { return url() + "/in-a-file"; }
+  void exhaust_fences(const std::string& key) override {
+    sqlite3* database = nullptr;
+    sqlite3_open(path().c_str(), &database);
+    sqlite3_busy_timeout(database, 10'000);
+    const auto sql = "INSERT INTO syncguard_fence_counters VALUES ('fence:" + key + "', 900000000000000, '')";
+    const int result = sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr);
+    sqlite3_close(database);
+    if (result != SQLITE_OK) throw std::runtime_error("the counter could not be set");
+  }
+
+ private:
+  [[nodiscard]] std::filesystem::path path() const { return folder_.path() / "locks.db"; }
+
+  const TemporaryFolder folder_;
+};
+
+#if SYNCGUARD_HAS_REDIS
+class RedisStore : public StoreForCommands {
+ public:
+  [[nodiscard]] std::string url() const override { return server_.url(); }
+  [[nodiscard]] std::string unreachable_url() const override {
+    return "redis://127.0.0.1:" + std::to_string(free_port());
+  }
+  [[nodiscard]] std::optional<std::string> forbidden_url() const override {
+    return "redis://nobody:wrong@127.0.0.1:" + std::to_string(server_.port());
+  }
+  void exhaust_fences(const std::string& key) override {
+    server_.command({"SET", "syncguard:fence:syncguard:" + key, "900000000000000"});
+  }
+
+ private:
+  RedisServer server_;
+};
+#endif
+
+#if SYNCGUARD_HAS_POSTGRES
+class PostgresStore : public StoreForCommands {
+ public:
+  PostgresStore() {
+    setup_postgres_schema({.connection = server_.url()});
+    server_.execute("CREATE ROLE stranger LOGIN");
+  }
+
+  [[nodiscard]] std::string url() const override { return server_.url(); }
+  [[nodiscard]] std::string unreachable_url() const override {
+    return "postgres://127.0.0.1:" + std::to_string(free_port()) + "/postgres";
+  }
+  [[nodiscard]] std::optional<std::string> forbidden_url() const override { return server_.url_of("stranger"); }
+  void exhaust_fences(const std::string& key) override {
+    server_.execute("INSERT INTO syncguard_fence_counters VALUES ($1, 900000000000000)", {"fence:" + key});
+  }
+
+ private:
+  PostgresServer server_;
+};
+#endif
+
+template <typename Store>
+StoreKind kind(const char* name) {
+  return {name, [] { return std::make_unique<Store>(); }};
+}
+
+}  // namespace
+
+const std::vector<StoreKind>& store_kinds() {
+  static const std::vector<StoreKind> kinds = {
+    kind<SqliteStore>("Sqlite"),
+#if SYNCGUARD_HAS_REDIS
+    kind<RedisStore>("Redis"),
+#endif
+#if SYNCGUARD_HAS_POSTGRES
+    kind<PostgresStore>("Postgres"),
+#endif
+  };
+  return kinds;
+}
+
+}  // namespace syncguard::testing
