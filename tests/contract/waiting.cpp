@@ -85,17 +85,18 @@ TEST_P(Contract, WaitersOfOneClientAreServedInTheOrderTheyCame) {
   auto lease = locks.acquire("key", options);
   std::mutex mutex;
   std::vector<int> order;
-  std::vector<std::thread> threads;
+  std::promise<void> all_served;
+  // By asynchronous calls, each of which is in line when it returns.
   for (int i = 0; i < 6; ++i) {
-    threads.emplace_back([&, i] {
-      const auto mine = locks.acquire("key", options);
+    locks.async_acquire("key", options, [&, i](const std::exception_ptr& error, Lease mine) {
+      mine = Lease();
       const std::lock_guard lock(mutex);
-      order.push_back(i);
+      order.push_back(error ? -1 : i);
+      if (order.size() == 6) all_served.set_value();
     });
-    std::this_thread::sleep_for(30ms);
   }
   EXPECT_TRUE(lease.release());
-  for (auto& thread : threads) thread.join();
+  ASSERT_EQ(all_served.get_future().wait_for(30s), std::future_status::ready);
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
 }
 

@@ -48,17 +48,10 @@ HttpAnswer http_post(const std::string& address, const std::string& path, const 
 }  // namespace
 
 FirestoreEmulator::FirestoreEmulator() {
-  // Another test may have been faster to take the port.
-  constexpr int attempts = 5;
-  for (int attempt = 1;; ++attempt) {
-    port_ = free_port();
-    try {
-      start();
-      return;
-    } catch (const std::runtime_error&) {
-      if (attempt == attempts) throw;
-    }
-  }
+  start_on_free_port([this](int port) {
+    port_ = port;
+    start();
+  });
 }
 
 std::string FirestoreEmulator::url(const std::string& project, const std::string& more_options) const {

@@ -120,14 +120,8 @@ asio::awaitable<std::shared_ptr<grpc::Channel>> Channel::open(CallLimits limits)
       opening->waiting.push_back(ended);
     }
   }
-  switch (co_await ended->wait(limits.deadline, limits.stop)) {
-    case async::WakeUp::Reason::stopped:
-      throw LockError(ErrorCode::aborted, "a stop was requested");
-    case async::WakeUp::Reason::timed_out:
-      throw LockError(ErrorCode::network_timeout, "credentials for Google Cloud were not found in time");
-    case async::WakeUp::Reason::woken:
-      break;
-  }
+  const auto reason = co_await ended->wait(limits.deadline, limits.stop);
+  async::expect_woken(reason, "credentials for Google Cloud were not found in time");
   const std::lock_guard lock(opening->mutex);
   if (opening->failure) throw LockError(*opening->failure);
   co_return opening->channel;

@@ -129,10 +129,7 @@ class Channel {
     const auto reason = co_await current->ended->wait(limits.deadline, limits.stop);
     if (reason == async::WakeUp::Reason::woken) co_return std::move(current->answer);
     current->context.TryCancel();
-    if (reason == async::WakeUp::Reason::stopped) {
-      throw LockError(ErrorCode::aborted, "a stop was requested", if_unanswered);
-    }
-    throw LockError(ErrorCode::network_timeout, "Firestore did not answer in time", if_unanswered);
+    async::give_up(reason, "Firestore did not answer in time", if_unanswered);
   }
 
  private:

@@ -118,11 +118,8 @@ asio::awaitable<void> Listener::add(std::string document, LockId waiter, std::fu
   }
   const auto reason = co_await wake_up->wait(limits.deadline, limits.stop);
   if (reason != async::WakeUp::Reason::woken) remove(document, waiter);
-  if (reason == async::WakeUp::Reason::stopped) throw LockError(ErrorCode::aborted, "a stop was requested");
+  async::expect_woken(reason, "Firestore could not be listened to in time");
   const std::lock_guard lock(mutex_);
-  if (reason == async::WakeUp::Reason::timed_out) {
-    throw LockError(ErrorCode::network_timeout, "Firestore could not be listened to in time");
-  }
   const auto found = watches_.find(document);
   if (found == watches_.end() || !found->second.in_force || !found->second.waiters.contains(waiter)) {
     throw failure_ ? LockError(*failure_)

@@ -1,0 +1,358 @@
+// What is stored in Firestore, that what the other library stored is understood, and what the collections can hold.
+
+#include "firestore_fixture.hpp"
+#include "unit/vectors.hpp"
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+struct Firestore : public FirestoreTest {};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The wire format
+
+// Its fields by name, each with the type of its value.
+std::map<std::string, std::string> types_of(const json& document) {
+  std::map<std::string, std::string> types;
+  for (const auto& [name, value] : document.at("fields").items()) types[name] = value.begin().key();
+  return types;
+}
+
+std::string id_of(const json& document) {
+  const std::string name = document.at("name");
+  const std::string root = "/documents/";
+  return name.substr(name.find(root) + root.size());
+}
+
+TEST_F(Firestore, StoresWhatTheOtherLibraryStores) {
+  const auto vectors = load_vectors("wire").at("firestore");
+  ASSERT_FALSE(vectors.empty());
+  for (const auto& recorded : vectors) {
+    const Key key(recorded.at("key").get<std::string>());
+    auto locks = client();
+    const auto lease = locks.acquire(key, {.ttl = 30s});
+    const auto& their_lock = recorded.at("locks").at(0);
+    const auto our_lock = outside.get(id_of(their_lock));
+    ASSERT_FALSE(our_lock.is_null()) << their_lock;
+    EXPECT_EQ(types_of(our_lock), types_of(their_lock));
+    EXPECT_EQ(our_lock["fields"],
+              fields_of_lock({key, lease.id(), lease.expires_at(), lease.expires_at() - 30s, Fence(1)}));
+    const auto counter_id = "fence_counters/fence:" + key.str();
+    const auto our_counter = outside.get(counter_id);
+    ASSERT_FALSE(our_counter.is_null());
+    const auto& their_counters = recorded.at("fence_counters");
+    const auto theirs = std::find_if(their_counters.begin(), their_counters.end(),
+                                     [&](const json& counter) { return id_of(counter) == counter_id; });
+    ASSERT_NE(theirs, their_counters.end());
+    EXPECT_EQ(types_of(our_counter), types_of(*theirs));
+    EXPECT_EQ(our_counter["fields"],
+              (json{{"fence", text_value(Fence(1).str())}, {"keyDebug", text_value(key.str())}}));
+  }
+}
+
+TEST_F(Firestore, UnderstandsWhatTheOtherLibraryStored) {
+  auto locks = client();
+  const auto vectors = load_vectors("wire").at("firestore");
+  ASSERT_FALSE(vectors.empty());
+  for (const auto& recorded : vectors) {
+    const Key key(recorded.at("key").get<std::string>());
+    const LockId id(recorded.at("acquire").at("lockId").get<std::string>());
+    auto fields = recorded.at("locks").at(0).at("fields");
+    fields["expiresAtMs"] = time_value(system_now() + 20s);
+    outside.put(id_of(recorded.at("locks").at(0)), fields);
+    for (const auto& counter : recorded.at("fence_counters")) outside.put(id_of(counter), counter.at("fields"));
+
+    EXPECT_TRUE(locks.is_locked(key));
+    EXPECT_FALSE(locks.try_acquire(key));
+    ASSERT_TRUE(locks.get_by_key_raw(key));
+    EXPECT_EQ(locks.get_by_key_raw(key)->lock_id, id);
+    EXPECT_EQ(locks.get_by_id_raw(id)->key, key);
+    EXPECT_TRUE(locks.extend(id, 20s));
+    EXPECT_TRUE(locks.release(id));
+    EXPECT_EQ(locks.try_acquire(key).value().fence(), Fence(2)) << "counts on where the other library was";
+  }
+}
+
+TEST_F(Firestore, KeysThatAreNoIdsAreStoredByTheirHash) {
+  auto locks = client();
+  std::vector<Lease> leases;
+  const std::vector<std::string> keys = {"a/b", "a/b/c", ".", "..", "__x__", "____", "/", "locks/x"};
+  for (const auto& key : keys) {
+    leases.push_back(locks.acquire(key));
+    EXPECT_TRUE(locks.is_locked(key)) << key;
+    EXPECT_FALSE(locks.try_acquire(key)) << key;
+    EXPECT_EQ(locks.get_by_id_raw(leases.back().id())->key.str(), key);
+  }
+  const auto ids = outside.list("locks");
+  EXPECT_EQ(ids.size(), keys.size());
+  for (const auto& id : ids) {
+    EXPECT_EQ(id.size(), 22U);
+    EXPECT_FALSE(outside.get("fence_counters/fence:" + id).is_null()) << "the hash is the base of the counter's id";
+  }
+  for (auto& lease : leases) EXPECT_TRUE(lease.release());
+  // Legal, though they look strange.
+  for (const std::string key : {"...", "__x", "x__", "___", "a b", "ä", "%2F"}) {
+    const auto lease = locks.acquire(key);
+    EXPECT_FALSE(outside.get("locks/" + Key(key).str()).is_null()) << key;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Documents that nobody should have made
+
+struct Warnings {
+  mutable std::mutex mutex;
+  std::vector<std::string> messages;
+
+  [[nodiscard]] ClientOptions options() {
+    ClientOptions options;
+    options.log = Log([this](LogLevel level, std::string_view message) {
+      const std::lock_guard lock(mutex);
+      if (level == LogLevel::warning) messages.emplace_back(message);
+    });
+    return options;
+  }
+  [[nodiscard]] std::vector<std::string> all() const {
+    const std::lock_guard lock(mutex);
+    return messages;
+  }
+};
+
+TEST_F(Firestore, OfSeveralDocumentsWithOneLockIdTheLiveOneCounts) {
+  Warnings warnings;
+  auto locks = client("", warnings.options());
+  const auto id = LockId::generate();
+  put_lock("live", id, 20s);
+  put_lock("dead", id, -1h);
+  put_lock("hardly dead", id, -1500ms);
+  EXPECT_EQ(locks.get_by_id_raw(id)->key, Key("live"));
+  EXPECT_TRUE(locks.extend(id, 30s));
+  EXPECT_THAT(outside.list("locks"), UnorderedElementsAre("live", "hardly dead")) << "what is long dead may go";
+  EXPECT_TRUE(locks.release(id));
+  EXPECT_THAT(outside.list("locks"), ElementsAre("hardly dead"));
+  EXPECT_THAT(warnings.all(), ElementsAre(HasSubstr("same lockId")));
+  EXPECT_THAT(warnings.all()[0], ::testing::Not(HasSubstr(id.str())));
+}
+
+TEST_F(Firestore, WithTwoLiveDocumentsOfOneLockIdNothingIsDone) {
+  Warnings warnings;
+  auto locks = client("", warnings.options());
+  const auto id = LockId::generate();
+  put_lock("one", id, 20s);
+  put_lock("two", id, 20s);
+  EXPECT_FALSE(locks.release(id));
+  EXPECT_FALSE(locks.extend(id, 30s));
+  EXPECT_FALSE(locks.get_by_id(id));
+  EXPECT_FALSE(locks.owns(id));
+  EXPECT_THAT(outside.list("locks"), UnorderedElementsAre("one", "two"));
+  EXPECT_EQ(warnings.all().size(), 1U);
+}
+
+TEST_F(Firestore, WhatIsNoLockIsNeverOverwritten) {
+  auto locks = client();
+  const json foreign = {{"note", text_value("somebody else's")}};
+  outside.put("locks/key", foreign);
+  expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
+  expect_error(ErrorCode::internal, [&] { (void)locks.is_locked("key"); });
+  expect_error(ErrorCode::internal, [&] { (void)locks.get_by_key("key"); });
+  EXPECT_EQ(outside.get("locks/key")["fields"], foreign);
+  EXPECT_THAT(outside.list("fence_counters"), IsEmpty());
+
+  // Fields of another type, too.
+  auto wrong = fields_of_lock({"key", LockId::generate(), system_now(), system_now(), Fence(1)});
+  wrong["expiresAtMs"] = text_value("soon");
+  outside.put("locks/key", wrong);
+  expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(Firestore, ADamagedCounterIsNeverOverwritten) {
+  auto locks = client();
+  outside.put("fence_counters/fence:key", {{"fence", {{"integerValue", "7"}}}});
+  expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_THAT(outside.list("locks"), IsEmpty());
+  EXPECT_EQ(outside.get("fence_counters/fence:key")["fields"]["fence"], (json{{"integerValue", "7"}}));
+}
+
+TEST_F(Firestore, NothingIsEverDeletedFromTheCounters) {
+  auto locks = client("&cleanup_in_is_locked=true");
+  for (const std::string key : {"a", "b"}) {
+    EXPECT_TRUE(locks.acquire(key).release());
+    put_lock(key, LockId::generate(), -1h);
+    (void)locks.is_locked(key);
+  }
+  EXPECT_TRUE(eventually([&] { return outside.list("locks").size() < 2; })) << "one of them, at most once a second";
+  EXPECT_THAT(outside.list("fence_counters"), UnorderedElementsAre("fence:a", "fence:b"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Options
+
+TEST_F(Firestore, UsesTheCollectionsThatItIsGiven) {
+  auto locks = client("&collection=teams/a/locks&fence_collection=teams/a/fences");
+  auto others = client("&collection=teams/b/locks&fence_collection=teams/b/fences");
+  auto lease = locks.acquire("key");
+  EXPECT_FALSE(outside.get("teams/a/locks/key").is_null());
+  EXPECT_FALSE(outside.get("teams/a/fences/fence:key").is_null());
+  EXPECT_TRUE(others.try_acquire("key"));
+  EXPECT_TRUE(locks.owns(lease.id()));
+  EXPECT_FALSE(others.owns(lease.id()));
+  EXPECT_TRUE(lease.release());
+}
+
+TEST(FirestoreOptions, ThatMakeNoSenseAreRefused) {
+  const auto refuses = [](const std::string& url, const std::string& word) {
+    const auto error = error_of([&] { (void)open(url); });
+    ASSERT_TRUE(error) << url;
+    EXPECT_EQ(error->code(), ErrorCode::invalid_argument) << url;
+    EXPECT_THAT(error->what(), HasSubstr(word)) << url;
+  };
+  refuses("firestore://p?collection=x&fence_collection=x", "same collection");
+  refuses("firestore://p?collection=fence_counters", "same collection");
+  for (const std::string name : {"", "a/b", "a//b", "/a", "a/", ".", "a/../b", "__a__", "%FF"}) {
+    refuses("firestore://p?collection=" + name, "collection");
+    refuses("firestore://p?fence_collection=" + name, "fence_collection");
+  }
+  refuses("firestore:p", "firestore://PROJECT/DATABASE");
+  refuses("firestore://p%2Fq", "project");
+  refuses("firestore://p/d/e", "database");
+  refuses("firestore://p?clock_policy=panic", "warn or block");
+  refuses("firestore://p?colection=x", "colection");
+  refuses("firestore://p?endpoint=", "endpoint");
+  unsetenv("GOOGLE_CLOUD_PROJECT");
+  refuses("firestore:", "GOOGLE_CLOUD_PROJECT");
+}
+
+TEST_F(Firestore, TheEnvironmentSaysWhereItIs) {
+  setenv("GOOGLE_CLOUD_PROJECT", project.c_str(), 1);
+  setenv("FIRESTORE_EMULATOR_HOST", emulator.address().c_str(), 1);
+  {
+    auto locks = open("firestore:");
+    const auto lease = locks.acquire("key");
+    EXPECT_FALSE(outside.get("locks/key").is_null());
+  }
+  unsetenv("GOOGLE_CLOUD_PROJECT");
+  unsetenv("FIRESTORE_EMULATOR_HOST");
+}
+
+TEST_F(Firestore, DatabasesOfAProjectAreApart) {
+  auto locks = open("firestore://" + project + "/(default)?emulator=" + emulator.address());
+  auto others = open("firestore://" + project + "/other-database?emulator=" + emulator.address());
+  const auto lease = locks.acquire("key");
+  EXPECT_TRUE(others.try_acquire("key"));
+}
+
+TEST(FirestoreOptions, WithoutCredentialsItSaysHowToGetThem) {
+  setenv("GOOGLE_APPLICATION_CREDENTIALS", "no-such-file.json", 1);
+  setenv("HOME", "no-such-folder", 1);
+  setenv("NO_GCE_CHECK", "true", 1);
+  auto locks = open("firestore://project?operation_timeout=20s");
+  const auto error = error_of([&] { (void)locks.is_locked("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::auth_failed) << error->what();
+  EXPECT_THAT(error->what(), HasSubstr("GOOGLE_APPLICATION_CREDENTIALS"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The clock
+
+// A client whose clock is off by so much.
+struct SkewedClient {
+  SkewedClient(const FirestoreTest& test, std::chrono::milliseconds skew, ClockPolicy policy = ClockPolicy::warn)
+      : locks(backend(test, skew, policy, warnings.options().log), client_options()) {}
+
+  static std::unique_ptr<Backend> backend(const FirestoreTest& test, std::chrono::milliseconds skew, ClockPolicy policy,
+                                          Log log) {
+    FirestoreOptions options;
+    options.project = test.project;
+    options.emulator = test.emulator.address();
+    options.clock_policy = policy;
+    options.clock = [skew] { return system_now() + skew; };
+    return make_firestore_backend(options, std::move(log));
+  }
+  ClientOptions client_options() {
+    ClientOptions options;
+    options.telemetry.emplace();
+    options.telemetry->on_event = [this](const LockEvent& event) {
+      const std::lock_guard lock(mutex);
+      last_skew = event.clock_skew;
+    };
+    return options;
+  }
+
+  Warnings warnings;
+  std::mutex mutex;
+  std::optional<std::chrono::milliseconds> last_skew;
+  Locks locks;
+};
+
+TEST_F(Firestore, AGoodClockIsNotMentioned) {
+  for (const auto skew : {-150ms, 0ms, 150ms}) {
+    SkewedClient client(*this, skew, ClockPolicy::block);
+    EXPECT_FALSE(client.locks.clock_skew()) << "before the first answer";
+    EXPECT_TRUE(client.locks.acquire("key").release());
+    ASSERT_TRUE(client.locks.clock_skew());
+    EXPECT_LE(std::chrono::abs(*client.locks.clock_skew()), 150ms);
+    EXPECT_THAT(client.warnings.all(), IsEmpty());
+  }
+}
+
+// The answer to the first call of all may take long, which makes the estimate rough: only what exceeds it counts.
+TEST_F(Firestore, FromTwoHundredMillisecondsOnThereIsAWarning) {
+  EXPECT_TRUE(client().acquire("key").release());
+  for (const auto skew : {-300ms, 300ms}) {
+    SkewedClient client(*this, skew, ClockPolicy::block);
+    EXPECT_TRUE(client.locks.acquire("key").release());
+    ASSERT_TRUE(eventually([&] {
+      (void)client.locks.is_locked("key");
+      return !client.warnings.all().empty();
+    }));
+    EXPECT_THAT(client.warnings.all(),
+                ElementsAre(HasSubstr(skew > 0ms ? "ahead of Firestore's" : "behind Firestore's")));
+    ASSERT_TRUE(client.locks.clock_skew());
+    EXPECT_EQ(*client.locks.clock_skew() > 0ms, skew > 0ms);
+    client.locks.close();
+    const std::lock_guard lock(client.mutex);
+    EXPECT_TRUE(client.last_skew) << "telemetry tells, too";
+  }
+}
+
+TEST_F(Firestore, FromFiveHundredMillisecondsOnThePolicyDecides) {
+  EXPECT_TRUE(client().acquire("key").release());
+  for (const auto skew : {-700ms, 700ms}) {
+    SkewedClient going_on(*this, skew, ClockPolicy::warn);
+    auto lease = going_on.locks.acquire("key", {.ttl = 20s});
+    SkewedClient blocked(*this, skew, ClockPolicy::block);
+    expect_error(ErrorCode::service_unavailable, [&] { (void)blocked.locks.try_acquire("other"); });
+    EXPECT_TRUE(blocked.locks.is_locked("key"));
+    EXPECT_TRUE(blocked.locks.extend(lease.id(), 20s)) << "what is held can be kept";
+    EXPECT_TRUE(lease.release());
+  }
+  EXPECT_THAT(outside.list("locks"), IsEmpty());
+}
+
+TEST_F(Firestore, BeyondTheToleranceNothingIsGrantedOrExtended) {
+  const auto lease = client().acquire("held", {.ttl = 20s});
+  for (const auto skew : {-1300ms, 1300ms}) {
+    SkewedClient client(*this, skew, ClockPolicy::warn);
+    const auto error = error_of([&] { (void)client.locks.try_acquire("key"); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+    EXPECT_FALSE(error->in_doubt());
+    EXPECT_THAT(error->what(), HasSubstr("NTP"));
+    expect_error(ErrorCode::service_unavailable, [&] { (void)client.locks.extend(lease.id(), 20s); });
+  }
+  EXPECT_THAT(outside.list("fence_counters"), ElementsAre("fence:held"));
+}
+
+}  // namespace
+}  // namespace syncguard::testing
