@@ -58,6 +58,25 @@ std::vector<std::string> take_command_line(std::vector<std::string>& arguments) 
   return command;
 }
 
+// One lock id in sixty-four begins with a dash, and would be taken for an option. None of ours looks like one.
+void protect_lock_ids(std::vector<std::string>& arguments) {
+  std::vector<std::string> ids;
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--";) {
+    if (!arguments[i].starts_with('-') || !LockId::is_valid(arguments[i])) {
+      ++i;
+    } else if (i > 0 && arguments[i - 1] == "--id") {
+      arguments[i - 1] += "=" + arguments[i];
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ids.push_back(arguments[i]);
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  if (ids.empty()) return;
+  if (std::find(arguments.begin(), arguments.end(), "--") == arguments.end()) arguments.emplace_back("--");
+  arguments.insert(arguments.end(), ids.begin(), ids.end());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -92,6 +111,7 @@ int main(int argc, char** argv) {
   bool no_wait = false;
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto after_marker = take_command_line(arguments);
+  protect_lock_ids(arguments);
   auto* run_command = app.add_subcommand("run", "Run a command while holding a lock; its exit code is returned");
   run_command->footer("Example: syncguard run --key backup --no-wait -- tar -cf /backup/home.tar /home");
   run_command->add_option("--key", running.key, "What to lock; without it, the command's name")->type_name("KEY");

@@ -44,6 +44,16 @@ TEST_F(Command, SaysWhatIsWrongWithItsArguments) {
   EXPECT_EQ(run({"--json", "aquire"}).json().at("error").at("code"), "InvalidArgument");
 }
 
+TEST_F(Command, TakesLockIdsThatLookLikeOptions) {
+  for (const std::string id : {"-AAAAAAAAAAAAAAAAAAAAA", "--AAAAAAAAAAAAAAAAAAAA", "-v-q-json-url-id-raw--"}) {
+    EXPECT_EQ(run({"release", id}).exit_code, 1) << id;
+    EXPECT_EQ(run({"extend", id, "--ttl", "5s", "--json"}).json(), (nlohmann::json{{"ok", false}})) << id;
+    EXPECT_EQ(run({"status", "--id", id, "--raw"}).exit_code, 1) << id;
+    EXPECT_EQ(run({"release", "--", id}).exit_code, 1) << id;
+  }
+  EXPECT_EQ(run({"acquire", "--", "-a-key"}).exit_code, 0);
+}
+
 TEST_F(Command, TellsItsVersionAndBackends) {
   EXPECT_THAT(run({"--version"}).out, HasSubstr("syncguard "));
   EXPECT_EQ(run({"--version"}).exit_code, 0);
