@@ -11,6 +11,13 @@ install(FILES "${PROJECT_BINARY_DIR}/include/syncguard/version.hpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/syncguard")
 if(SYNCGUARD_COMMAND)
   install(TARGETS syncguard_command)
+  install(FILES "${PROJECT_SOURCE_DIR}/docs/man/syncguard.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+  # Where each shell looks by itself.
+  install(FILES "${PROJECT_SOURCE_DIR}/completions/syncguard.bash"
+    DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME syncguard)
+  install(FILES "${PROJECT_SOURCE_DIR}/completions/_syncguard" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
+  install(FILES "${PROJECT_SOURCE_DIR}/completions/syncguard.fish"
+    DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
 endif()
 install(EXPORT SyncGuardTargets NAMESPACE SyncGuard:: DESTINATION "${package_dir}")
 

@@ -1,0 +1,45 @@
+# Completion of syncguard for bash.
+
+_syncguard() {
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+  local command='' i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case ${COMP_WORDS[i]} in
+      --url) ((i++)) ;;
+      -*) ;;
+      *)
+        command=${COMP_WORDS[i]}
+        break
+        ;;
+    esac
+  done
+  # What run is to run: completed as if it stood alone.
+  if [[ $command == run ]]; then
+    for ((i++; i < COMP_CWORD; i++)); do
+      if [[ ${COMP_WORDS[i]} == -- ]]; then
+        if declare -F _command_offset >/dev/null; then
+          _command_offset $((i + 1))
+        elif ((COMP_CWORD == i + 1)); then
+          mapfile -t COMPREPLY < <(compgen -c -- "$current")
+        else
+          mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        fi
+        return
+      fi
+    done
+  fi
+  case $previous in
+    --url | --key | --ttl | --wait | --kill-after | --conflict-exit-code | --lost-exit-code | --id) return ;;
+  esac
+  local words='--url --json -q --quiet -v --verbose -h --help'
+  case $command in
+    '') words+=' --version run acquire release extend status is-locked setup doctor backends' ;;
+    run) words+=' --key --ttl --wait --no-wait --conflict-exit-code --lost-exit-code --kill-after --' ;;
+    acquire) words+=' --ttl --wait' ;;
+    extend) words+=' --ttl' ;;
+    status) words+=' --id --raw' ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+}
+
+complete -F _syncguard syncguard
