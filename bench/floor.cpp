@@ -15,6 +15,9 @@ void set_up([[maybe_unused]] const Settings& settings) {
 }
 
 std::optional<Floor> floor_of(const Settings& settings) {
+#ifdef SYNCGUARD_HAS_FIRESTORE
+  if (settings.url.starts_with("firestore")) return firestore_floor(settings.url);
+#endif
 #ifdef SYNCGUARD_HAS_POSTGRES
   if (settings.url.starts_with("postgres")) return postgres_floor(settings.url);
 #endif

@@ -26,6 +26,9 @@ void set_up(const Settings& settings);
 // Nothing where the URL's backend has no floor but its own coroutines.
 std::optional<Floor> floor_of(const Settings& settings);
 
+#ifdef SYNCGUARD_HAS_FIRESTORE
+Floor firestore_floor(const std::string& url);
+#endif
 #ifdef SYNCGUARD_HAS_POSTGRES
 Floor postgres_floor(const std::string& url);
 #endif

@@ -9,6 +9,9 @@
 
 #include <stdexcept>
 
+#if SYNCGUARD_HAS_FIRESTORE_EMULATOR
+#include "servers/firestore_emulator.hpp"
+#endif
 #if SYNCGUARD_HAS_REDIS
 #include "servers/redis_server.hpp"
 #endif
@@ -84,6 +87,23 @@ class PostgresStore : public StoreForCommands {
 };
 #endif
 
+#if SYNCGUARD_HAS_FIRESTORE_EMULATOR
+class FirestoreStore : public StoreForCommands {
+ public:
+  [[nodiscard]] std::string url() const override { return emulator_.url("project"); }
+  [[nodiscard]] std::string unreachable_url() const override {
+    return "firestore://project?emulator=127.0.0.1:" + std::to_string(free_port());
+  }
+  void exhaust_fences(const std::string& key) override {
+    FirestoreOutsider(emulator_, "project")
+        .put("fence_counters/fence:" + key, {{"fence", {{"stringValue", "900000000000000"}}}});
+  }
+
+ private:
+  FirestoreEmulator emulator_;
+};
+#endif
+
 template <typename Store>
 StoreKind kind(const char* name) {
   return {name, [] { return std::make_unique<Store>(); }};
@@ -99,6 +119,9 @@ const std::vector<StoreKind>& store_kinds() {
 #endif
 #if SYNCGUARD_HAS_POSTGRES
     kind<PostgresStore>("Postgres"),
+#endif
+#if SYNCGUARD_HAS_FIRESTORE_EMULATOR
+    kind<FirestoreStore>("Firestore"),
 #endif
   };
   return kinds;

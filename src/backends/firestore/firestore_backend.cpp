@@ -1,5 +1,6 @@
 #include "async/spawn.hpp"
 #include "backends/firestore/database.hpp"
+#include "backends/firestore/diagnosis.hpp"
 #include "backends/firestore/listener.hpp"
 #include "core/cleanup_pace.hpp"
 #include "core/fence_limit.hpp"
@@ -96,6 +97,7 @@ class FirestoreBackend : public Backend {
   FirestoreBackend(const FirestoreOptions& options, Endpoint endpoint, Log log)
       : operation_timeout_(options.operation_timeout),
         cleans_up_(options.cleanup_in_is_locked),
+        is_emulator_(endpoint.is_emulator),
         log_(log),
         names_(endpoint.database, options.collection, options.fence_collection) {
     const auto channel = std::make_shared<Channel>(std::move(endpoint));
@@ -159,6 +161,14 @@ class FirestoreBackend : public Backend {
     auto ticket = std::make_unique<FirestoreTicket>(listener_, names_.of(key).lock, waiter, std::move(wake));
     co_await ticket->rejoin(limits);
     co_return ticket;
+  }
+
+  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
+    co_return co_await firestore::diagnose(*database_, *listener_, is_emulator_, limits);
+  }
+  asio::awaitable<std::string> setup(const CallLimits& /*limits*/) override {
+    co_return "Firestore needs no set-up: it makes collections, and the index of lockId, by itself. Do not exempt lockId "
+              "from indexing";
   }
 
   asio::awaitable<void> close(const CallLimits& limits) override { co_await listener_->close(limits); }
@@ -307,6 +317,7 @@ class FirestoreBackend : public Backend {
 
   const milliseconds operation_timeout_;
   const bool cleans_up_;
+  const bool is_emulator_;
   const Log log_;
   const Names names_;
   core::CleanupPace cleanup_pace_;
