@@ -1,0 +1,60 @@
+// What Firestore says about its fitness for locks.
+
+#include "findings.hpp"
+#include "firestore_fixture.hpp"
+
+namespace syncguard::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+struct FirestoreDiagnosis : public FirestoreTest {};
+
+TEST_F(FirestoreDiagnosis, AnEmulatorIsFineButForBeingOne) {
+  const auto findings = client().diagnose();
+  for (const auto& check : {"reachable", "latency", "clock skew", "index of lockId", "authorised", "listening"}) {
+    EXPECT_THAT(verdict_on(findings, check), StartsWith("fine")) << check;
+  }
+  EXPECT_THAT(verdict_on(findings, "server"), StartsWith("warning: an emulator"));
+  EXPECT_THAT(outside.list("locks"), IsEmpty()) << "nothing is left behind";
+  EXPECT_THAT(outside.list("fence_counters"), IsEmpty());
+}
+
+TEST_F(FirestoreDiagnosis, FailsOnABadClock) {
+  const auto verdict_with = [this](std::chrono::milliseconds skew) {
+    FirestoreOptions options;
+    options.project = project;
+    options.emulator = emulator.address();
+    options.clock = [skew] { return system_now() + skew; };
+    return verdict_on(Locks(make_firestore_backend(options, Log([](LogLevel, std::string_view) {}))).diagnose(),
+                      "clock skew");
+  };
+  EXPECT_THAT(verdict_with(300ms), StartsWith("warning"));
+  EXPECT_THAT(verdict_with(-800ms), StartsWith("failure"));
+  EXPECT_THAT(verdict_with(3s), StartsWith("failure"));
+}
+
+TEST_F(FirestoreDiagnosis, FailsOnWhatCannotBeReachedOrRefuses) {
+  FirestoreProxy proxy(emulator.address());
+  const auto refuse = [&](const std::string& method, grpc::StatusCode code) {
+    proxy.set_script([=](const std::string& called) {
+      return called == method ? FirestoreProxy::refuse(code) : FirestoreProxy::forward();
+    });
+    return open(proxy.url(project)).diagnose();
+  };
+  EXPECT_THAT(verdict_on(refuse("BatchGetDocuments", grpc::StatusCode::UNAVAILABLE), "reachable"),
+              StartsWith("failure"));
+  EXPECT_THAT(verdict_on(refuse("BatchGetDocuments", grpc::StatusCode::PERMISSION_DENIED), "authorised"),
+              HasSubstr("roles/datastore.user"));
+  EXPECT_THAT(verdict_on(refuse("Commit", grpc::StatusCode::PERMISSION_DENIED), "authorised"), StartsWith("failure"))
+      << "may read, but not write";
+  EXPECT_THAT(verdict_on(refuse("RunQuery", grpc::StatusCode::FAILED_PRECONDITION), "configuration"),
+              HasSubstr("index"));
+  EXPECT_THAT(verdict_on(refuse("Nothing", grpc::StatusCode::OK), "listening"), StartsWith("warning"))
+      << "the proxy knows no Listen";
+}
+
+}  // namespace
+}  // namespace syncguard::testing
