@@ -1,0 +1,90 @@
+// Fenced writes to PostgreSQL: a holder that was paused for longer than its lock lived writes too late, and the table
+// itself refuses it. No lock can do that alone.
+//
+// usage: fenced_writes URL      a database that may be written to, such as postgres://me@localhost/test
+
+#include <syncguard/syncguard.hpp>
+
+#include <libpq-fe.h>
+
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace sg = syncguard;
+using namespace std::chrono_literals;
+
+namespace {
+
+// The store that the lock protects. It remembers, row by row, under which fence it was written last.
+class Accounts {
+ public:
+  explicit Accounts(const std::string& url) : connection_(PQconnectdb(url.c_str()), PQfinish) {
+    execute("CREATE TEMPORARY TABLE account (id text PRIMARY KEY, balance bigint NOT NULL, fence bigint NOT NULL)");
+    execute("INSERT INTO account VALUES ('42', 100, 0)");
+  }
+
+  // False if somebody with a newer fence was here before. With <= one holder may write many times.
+  bool set_balance(const std::string& id, int balance, sg::Fence fence) {
+    const auto result = execute("UPDATE account SET balance = $2, fence = $3 WHERE id = $1 AND fence <= $3",
+                                {id, std::to_string(balance), std::to_string(fence.value())});
+    return std::string(PQcmdTuples(result.get())) == "1";
+  }
+
+  int balance(const std::string& id) {
+    return std::stoi(PQgetvalue(execute("SELECT balance FROM account WHERE id = $1", {id}).get(), 0, 0));
+  }
+
+ private:
+  using Result = std::unique_ptr<PGresult, decltype(&PQclear)>;
+
+  Result execute(const char* sql, const std::vector<std::string>& values = {}) {
+    std::vector<const char*> pointers;
+    for (const auto& value : values) pointers.push_back(value.c_str());
+    Result result(PQexecParams(connection_.get(), sql, static_cast<int>(values.size()), nullptr, pointers.data(),
+                               nullptr, nullptr, 0),
+                  PQclear);
+    const auto status = PQresultStatus(result.get());
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+      throw std::runtime_error(PQerrorMessage(connection_.get()));
+    }
+    return result;
+  }
+
+  std::unique_ptr<PGconn, decltype(&PQfinish)> connection_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: %s postgres://...\n", argv[0]);
+    return 2;
+  }
+  try {
+    const std::string url = argv[1];
+    Accounts accounts(url);
+    auto locks = sg::open(url);
+    std::puts(locks.setup().c_str());
+
+    // The first holder reads, and is then paused: garbage collection, a swapped-out machine, a debugger.
+    sg::Lease paused = locks.acquire("account:42", {.ttl = 100ms});
+    const int old_balance = accounts.balance("42");
+
+    // Its time is over, so the lock goes to the next, who takes 30 from the account.
+    sg::Lease next = locks.acquire("account:42");
+    const bool taken = accounts.set_balance("42", accounts.balance("42") - 30, next.fence());
+    std::printf("fence %s: %s\n", next.fence().str().c_str(), taken ? "written" : "refused");
+
+    // The first one wakes up. It still believes in its 100, and would undo what the second did.
+    const bool undone = accounts.set_balance("42", old_balance + 1, paused.fence());
+    std::printf("fence %s: %s\n", paused.fence().str().c_str(), undone ? "written" : "refused");
+    std::printf("balance: %d\n", accounts.balance("42"));
+    return taken && !undone && accounts.balance("42") == 70 ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
