@@ -3,18 +3,27 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <future>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 namespace syncguard::testing {
 namespace {
+
+namespace wire = firestore::wire;
 
 struct Reply {
   grpc::Status status;
@@ -48,6 +57,69 @@ Reply forwarded(grpc::GenericStub& stub, const std::string& method, const grpc::
   queue.Shutdown();
   return reply;
 }
+
+// A Listen stream whose other end is the test.
+class FeedableStream : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit FeedableStream(std::function<void(FeedableStream*)> on_end) : on_end_(std::move(on_end)) {
+    StartRead(&incoming_);
+  }
+
+  [[nodiscard]] std::map<std::int32_t, std::string> targets() const {
+    const std::lock_guard lock(mutex_);
+    return targets_;
+  }
+  void send(const wire::ListenResponse& response) {
+    const std::lock_guard lock(mutex_);
+    grpc::ByteBuffer buffer;
+    bool own_buffer = false;
+    grpc::GenericSerialize<grpc::ProtoBufferWriter, wire::ListenResponse>(response, &buffer, &own_buffer);
+    outgoing_.push_back(std::move(buffer));
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
+  void cut() { finish({grpc::StatusCode::UNAVAILABLE, "cut"}); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return finish(grpc::Status::OK);
+    wire::ListenRequest request;
+    grpc::GenericDeserialize<grpc::ProtoBufferReader, wire::ListenRequest>(&incoming_, &request);
+    if (request.has_add_target()) {
+      const auto target = request.add_target().target_id();
+      {
+        const std::lock_guard lock(mutex_);
+        targets_[target] = request.add_target().documents().documents(0);
+      }
+      wire::ListenResponse current;
+      current.mutable_target_change()->set_target_change_type(wire::TargetChange::CURRENT);
+      current.mutable_target_change()->add_target_ids(target);
+      send(current);
+    } else {
+      const std::lock_guard lock(mutex_);
+      targets_.erase(request.remove_target());
+    }
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool /*ok*/) override {
+    const std::lock_guard lock(mutex_);
+    outgoing_.pop_front();
+    if (!outgoing_.empty()) StartWrite(&outgoing_.front());
+  }
+  void OnDone() override {
+    on_end_(this);
+    delete this;
+  }
+  void finish(const grpc::Status& status) {
+    if (!finished_.exchange(true)) Finish(status);
+  }
+
+  const std::function<void(FeedableStream*)> on_end_;
+  grpc::ByteBuffer incoming_;
+  std::atomic<bool> finished_{false};
+  mutable std::mutex mutex_;
+  std::map<std::int32_t, std::string> targets_;
+  std::deque<grpc::ByteBuffer> outgoing_;
+};
 
 }  // namespace
 
@@ -87,6 +159,21 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   [[nodiscard]] int given_up() const {
     const std::lock_guard lock(mutex_);
     return given_up_;
+  }
+  [[nodiscard]] std::vector<grpc::StatusCode> statuses(const std::string& method) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = statuses_.find(method);
+    return found == statuses_.end() ? std::vector<grpc::StatusCode>() : found->second;
+  }
+  [[nodiscard]] std::string header(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = headers_.find(name);
+    return found == headers_.end() ? "" : found->second;
+  }
+  // Under the mutex, so that none of them ends meanwhile.
+  void for_each_stream(const std::function<void(FeedableStream&)>& function) const {
+    const std::lock_guard lock(mutex_);
+    for (auto* stream : streams_) function(*stream);
   }
 
  private:
@@ -133,9 +220,32 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   };
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    const auto method = context->method();
+    Script script;
+    {
+      const std::lock_guard lock(mutex_);
+      ++running_;
+      headers_.clear();
+      for (const auto& [name, value] : context->client_metadata()) {
+        headers_.emplace(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
+      }
+      script = script_;
+    }
+    // Asked here, because what serves it is chosen here.
+    if (!method.ends_with("/Listen") || !script || script("Listen").kind != Fate::Kind::forward) {
+      return new Handler(*this, method);
+    }
     const std::lock_guard lock(mutex_);
-    ++running_;
-    return new Handler(*this, context->method());
+    ++calls_["Listen"];
+    auto* stream = new FeedableStream([this](FeedableStream* ended_stream) {
+      {
+        const std::lock_guard ended_lock(mutex_);
+        streams_.erase(ended_stream);
+      }
+      ended();
+    });
+    streams_.insert(stream);
+    return stream;
   }
 
   void serve(Handler& handler) {
@@ -152,10 +262,10 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
     Reply reply;
     switch (fate.kind) {
       case Fate::Kind::forward:
-        reply = forwarded(stub_, handler.method(), handler.request());
+        reply = forward_call(handler, method);
         break;
       case Fate::Kind::lose_reply:
-        forwarded(stub_, handler.method(), handler.request());
+        forward_call(handler, method);
         reply.status = fate.status;
         break;
       case Fate::Kind::refuse:
@@ -170,6 +280,13 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
     }
     handler.answer(reply);
     ended();
+  }
+
+  Reply forward_call(const Handler& handler, const std::string& method) {
+    auto reply = forwarded(stub_, handler.method(), handler.request());
+    const std::lock_guard lock(mutex_);
+    statuses_[method].push_back(reply.status.error_code());
+    return reply;
   }
 
   void ended() {
@@ -188,17 +305,48 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   int given_up_ = 0;
   Script script_;
   std::map<std::string, int> calls_;
+  std::map<std::string, std::vector<grpc::StatusCode>> statuses_;
+  std::map<std::string, std::string> headers_;
+  std::set<FeedableStream*> streams_;
 };
 
 FirestoreProxy::FirestoreProxy(std::string emulator) : service_(std::make_unique<Service>(emulator)) {}
 FirestoreProxy::~FirestoreProxy() = default;
 
+std::string FirestoreProxy::address() const { return "127.0.0.1:" + std::to_string(service_->port()); }
 std::string FirestoreProxy::url(const std::string& project, const std::string& more_options) const {
-  return "firestore://" + project + "?emulator=127.0.0.1:" + std::to_string(service_->port()) + more_options;
+  return "firestore://" + project + "?emulator=" + address() + more_options;
 }
 void FirestoreProxy::set_script(Script script) { service_->set_script(std::move(script)); }
 int FirestoreProxy::calls(const std::string& method) const { return service_->calls(method); }
 int FirestoreProxy::calls() const { return service_->calls(); }
+std::vector<grpc::StatusCode> FirestoreProxy::statuses(const std::string& method) const {
+  return service_->statuses(method);
+}
+std::string FirestoreProxy::header(const std::string& name) const { return service_->header(name); }
+int FirestoreProxy::streams() const {
+  int count = 0;
+  service_->for_each_stream([&](FeedableStream&) { ++count; });
+  return count;
+}
+int FirestoreProxy::awaited() const {
+  int count = 0;
+  service_->for_each_stream([&](FeedableStream& stream) { count += static_cast<int>(stream.targets().size()); });
+  return count;
+}
+void FirestoreProxy::tell(
+    const std::function<void(std::int32_t, const std::string&, wire::ListenResponse&)>& compose) const {
+  service_->for_each_stream([&](FeedableStream& stream) {
+    for (const auto& [target, document] : stream.targets()) {
+      wire::ListenResponse response;
+      compose(target, document, response);
+      stream.send(response);
+    }
+  });
+}
+void FirestoreProxy::cut_streams() const {
+  service_->for_each_stream([](FeedableStream& stream) { stream.cut(); });
+}
 int FirestoreProxy::given_up() const { return service_->given_up(); }
 
 }  // namespace syncguard::testing

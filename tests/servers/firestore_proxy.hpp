@@ -1,14 +1,15 @@
 // A gRPC server between a client and the Firestore emulator that does to its calls what a test says.
 #pragma once
 
+#include "firestore.pb.h"
+
 #include <grpcpp/support/status.h>
 
-#include <condition_variable>
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <vector>
 
 namespace syncguard::testing {
 
@@ -30,8 +31,8 @@ class FirestoreProxy {
   static Fate lose_reply() { return {Fate::Kind::lose_reply, {grpc::StatusCode::UNAVAILABLE, "connection reset"}}; }
   static Fate hang() { return {Fate::Kind::hang, {}}; }
 
-  // Asked for each call, by the method's short name ("Commit"), on a thread that may block. Listen is not served at
-  // all: clients poll.
+  // Asked for each call, by the method's short name ("Commit"), on a thread that may block. "Listen" is not forwarded:
+  // a script that says so has a stream that the test feeds; without one clients poll.
   using Script = std::function<Fate(const std::string& method)>;
 
   explicit FirestoreProxy(std::string emulator);
@@ -39,6 +40,7 @@ class FirestoreProxy {
   FirestoreProxy& operator=(const FirestoreProxy&) = delete;
   ~FirestoreProxy();
 
+  [[nodiscard]] std::string address() const;
   [[nodiscard]] std::string url(const std::string& project, const std::string& more_options = "") const;
 
   void set_script(Script script);
@@ -46,6 +48,17 @@ class FirestoreProxy {
   [[nodiscard]] int calls(const std::string& method) const;
   // Of all methods.
   [[nodiscard]] int calls() const;
+  // What the emulator answered to the calls of a method that were forwarded.
+  [[nodiscard]] std::vector<grpc::StatusCode> statuses(const std::string& method) const;
+  // A header of the latest call.
+  [[nodiscard]] std::string header(const std::string& name) const;
+
+  // Of the Listen streams that are open: how many documents are awaited, telling that one is gone, and ending them.
+  [[nodiscard]] int streams() const;
+  [[nodiscard]] int awaited() const;
+  void tell(const std::function<void(std::int32_t target, const std::string& document,
+                                     firestore::wire::ListenResponse& response)>& compose) const;
+  void cut_streams() const;
   // How many clients gave up a call that hung.
   [[nodiscard]] int given_up() const;
 

@@ -1,9 +1,11 @@
 #include "backends/firestore/channel.hpp"
 
+#include "core/percent_encoding.hpp"
 #include "firestore.pb.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <unistd.h>
 
 #include <optional>
 #include <system_error>
@@ -11,17 +13,12 @@
 namespace syncguard::firestore {
 namespace {
 
-// As it is written in the header that routes a request.
-std::string encoded(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '/') {
-      result += "%2F";
-    } else {
-      result += c;
-    }
-  }
-  return result;
+// gRPC's threads do not follow a fork, and its descriptors are shared by it.
+void expect_no_fork_since_first_use() {
+  static const pid_t first_user = getpid();
+  if (getpid() == first_user) return;
+  throw LockError(ErrorCode::invalid_argument,
+                  "a process that was forked after its parent had used Firestore cannot use it: fork before, or exec");
 }
 
 grpc::ChannelArguments arguments(const Endpoint& endpoint) {
@@ -35,6 +32,7 @@ grpc::ChannelArguments arguments(const Endpoint& endpoint) {
   // A network that swallows everything is noticed by those who wait for a change.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
   // No document of ours comes near it; those of others have at most a mebibyte.
   arguments.SetMaxReceiveMessageSize(2 * kibibyte * kibibyte);
   if (endpoint.is_emulator) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -84,18 +82,19 @@ struct Channel::Opening {
   }
 };
 
-Channel::Channel(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
+Channel::Channel(Endpoint endpoint) : endpoint_(std::move(endpoint)), database_name_(endpoint_.database_name()) {}
 
 asio::awaitable<std::shared_ptr<grpc::Channel>> Channel::open(CallLimits limits) {
+  expect_no_fork_since_first_use();
   std::shared_ptr<Opening> opening;
   const auto ended = std::make_shared<async::WakeUp>();
   {
     const std::lock_guard lock(mutex_);
-    if (opening_) {
-      const std::lock_guard opening_lock(opening_->mutex);
-      if (opening_->done && opening_->channel) co_return opening_->channel;
+    if (const auto previous = opening_) {
+      const std::lock_guard previous_lock(previous->mutex);
+      if (previous->done && previous->channel) co_return previous->channel;
       // Credentials that were not there may be by now.
-      if (opening_->done) opening_.reset();
+      if (previous->done) opening_.reset();
     }
     if (!opening_) {
       opening_ = std::make_shared<Opening>();
@@ -105,6 +104,9 @@ asio::awaitable<std::shared_ptr<grpc::Channel>> Channel::open(CallLimits limits)
             opened->finish(make_channel(endpoint), std::nullopt);
           } catch (const LockError& error) {
             opened->finish(nullptr, error);
+          } catch (const std::exception&) {
+            opened->finish(nullptr, LockError(ErrorCode::internal, "gRPC could not be used", Effect::none,
+                                              {.cause = std::current_exception()}));
           }
         }).detach();
       } catch (const std::system_error&) {
@@ -127,9 +129,23 @@ asio::awaitable<std::shared_ptr<grpc::Channel>> Channel::open(CallLimits limits)
   co_return opening->channel;
 }
 
+asio::awaitable<void> Channel::close(CallLimits limits) {
+  const auto ended = std::make_shared<async::WakeUp>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!opening_) co_return;
+    const std::lock_guard opening_lock(opening_->mutex);
+    if (opening_->done) co_return;
+    opening_->waiting.push_back(ended);
+  }
+  co_await ended->wait(limits.deadline, limits.stop);
+}
+
 void Channel::prepare(grpc::ClientContext& context) const {
-  context.AddMetadata("google-cloud-resource-prefix", endpoint_.database);
-  context.AddMetadata("x-goog-request-params", "database=" + encoded(endpoint_.database));
+  context.AddMetadata("google-cloud-resource-prefix", database_name_);
+  // In this form also for databases that have a name.
+  context.AddMetadata("x-goog-request-params", "project_id=" + core::percent_encoded(endpoint_.project) +
+                                                   "&database_id=" + core::percent_encoded(endpoint_.database));
   if (endpoint_.is_emulator) context.AddMetadata("authorization", "Bearer owner");
 }
 

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,10 @@ struct Endpoint {
   // host:port. Plain text if it is an emulator's, otherwise TLS with Google's default credentials.
   std::string address;
   bool is_emulator = false;
-  // projects/PROJECT/databases/DATABASE
+  std::string project;
   std::string database;
+
+  [[nodiscard]] std::string database_name() const { return "projects/" + project + "/databases/" + database; }
 };
 
 // A method by its public name. Called by name, so that no generated stub, and no name of Google's, is linked in.
@@ -43,8 +46,7 @@ template <typename Response>
 struct Answer {
   grpc::Status status;
   std::vector<Response> responses;
-  // From sending until the last response was there.
-  std::chrono::steady_clock::duration round_trip{};
+  std::chrono::steady_clock::time_point sent_at{};
 };
 
 // One request and its responses. Keeps itself alive until gRPC is done with it, whoever still waits for that.
@@ -64,7 +66,7 @@ class Call : public grpc::ClientBidiReactor<Request, Response>,
 
   void start(const std::shared_ptr<grpc::Channel>& channel, Method<Request, Response> method) {
     self_ = this->shared_from_this();
-    sent_at_ = std::chrono::steady_clock::now();
+    answer.sent_at = std::chrono::steady_clock::now();
     Stub<Request, Response>(channel).PrepareBidiStreamingCall(&context, method.name, {}, this);
     this->StartWriteLast(&request_, {});
     this->StartRead(&incoming_);
@@ -74,23 +76,24 @@ class Call : public grpc::ClientBidiReactor<Request, Response>,
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    if (answer.responses.size() == most_responses) {
-      context.TryCancel();
-      return;
+    try {
+      if (answer.responses.size() < most_responses) {
+        answer.responses.push_back(std::exchange(incoming_, {}));
+        this->StartRead(&incoming_);
+        return;
+      }
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): ends like an answer that is too long
     }
-    answer.responses.push_back(std::exchange(incoming_, {}));
-    this->StartRead(&incoming_);
+    context.TryCancel();
   }
   void OnDone(const grpc::Status& status) override {
     answer.status = status;
-    answer.round_trip = std::chrono::steady_clock::now() - sent_at_;
     const auto self = std::move(self_);
     ended->wake();
   }
 
   const Request request_;
   Response incoming_;
-  std::chrono::steady_clock::time_point sent_at_;
   std::shared_ptr<Call> self_;
 };
 
@@ -98,11 +101,14 @@ class Channel {
  public:
   explicit Channel(Endpoint endpoint);
 
-  [[nodiscard]] const std::string& database() const noexcept { return endpoint_.database; }
+  // projects/PROJECT/databases/DATABASE
+  [[nodiscard]] const std::string& database() const noexcept { return database_name_; }
 
   // The channel itself, made on first use: finding credentials may take a while. gRPC connects, and connects again, by
   // itself.
   asio::awaitable<std::shared_ptr<grpc::Channel>> open(CallLimits limits);
+  // Waits, as long as limits allow, for what may still be making it.
+  asio::awaitable<void> close(CallLimits limits);
 
   // What every call must say besides its request.
   void prepare(grpc::ClientContext& context) const;
@@ -128,7 +134,10 @@ class Channel {
     }
     const auto reason = co_await current->ended->wait(limits.deadline, limits.stop);
     if (reason == async::WakeUp::Reason::woken) co_return std::move(current->answer);
-    current->context.TryCancel();
+    {
+      const async::SignalsBlocked blocked;
+      current->context.TryCancel();
+    }
     async::give_up(reason, "Firestore did not answer in time", if_unanswered);
   }
 
@@ -136,6 +145,7 @@ class Channel {
   struct Opening;
 
   const Endpoint endpoint_;
+  const std::string database_name_;
   std::mutex mutex_;
   std::shared_ptr<Opening> opening_;
 };

@@ -19,6 +19,10 @@ LockError incomplete(Effect effect) {
   return LockError(ErrorCode::internal, "Firestore did not answer everything", effect);
 }
 
+std::string in_words(milliseconds skew) {
+  return std::to_string(std::chrono::abs(skew).count()) + " ms " + (skew > skew.zero() ? "ahead of" : "behind");
+}
+
 Timestamp system_clock() { return std::chrono::floor<milliseconds>(std::chrono::system_clock::now()); }
 
 }  // namespace
@@ -40,7 +44,7 @@ asio::awaitable<std::vector<std::optional<wire::Document>>> Database::read(std::
   std::vector<std::optional<wire::Document>> documents(names.size());
   std::vector<bool> answered(names.size(), false);
   for (auto& response : answer.responses) {
-    if (response.has_read_time()) compare_clocks(answer.round_trip, response.read_time());
+    if (response.has_read_time()) compare_clocks(answer.sent_at, response.read_time());
     const auto& name = response.has_found() ? response.found().name() : response.missing();
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (names[i] != name) continue;
@@ -69,7 +73,7 @@ asio::awaitable<std::vector<wire::Document>> Database::find(const LockId& id, Ca
   if (!answer.status.ok()) throw read_error(answer.status);
   std::vector<wire::Document> documents;
   for (auto& response : answer.responses) {
-    if (response.has_read_time()) compare_clocks(answer.round_trip, response.read_time());
+    if (response.has_read_time()) compare_clocks(answer.sent_at, response.read_time());
     if (response.has_document()) documents.push_back(std::move(*response.mutable_document()));
   }
   co_return documents;
@@ -83,23 +87,29 @@ asio::awaitable<bool> Database::commit(std::vector<wire::Write> writes, CallLimi
   if (is_lost_race(answer.status)) co_return false;
   if (!answer.status.ok()) throw commit_error(answer.status);
   if (answer.responses.size() != 1) throw incomplete(Effect::in_doubt);
-  if (answer.responses[0].has_commit_time()) compare_clocks(answer.round_trip, answer.responses[0].commit_time());
+  if (answer.responses[0].has_commit_time()) compare_clocks(answer.sent_at, answer.responses[0].commit_time());
   co_return true;
 }
 
-void Database::compare_clocks(std::chrono::steady_clock::duration round_trip, const wire::Timestamp& server_time) {
-  const auto skew = core::clock_skew(clock_(), std::chrono::ceil<milliseconds>(round_trip), time_of(server_time));
-  skew_ = skew;
+void Database::compare_clocks(std::chrono::steady_clock::time_point sent_at, const wire::Timestamp& server_time) {
+  // In this order: whatever comes between the two makes the answer look slower, and not the clock look wrong.
+  const auto host_time = clock_();
+  const auto round_trip = std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - sent_at);
+  milliseconds skew;
+  {
+    const std::lock_guard lock(mutex_);
+    skew = core::clock_skew(host_time, round_trip, time_of(server_time), skew_.value_or(milliseconds::zero()));
+    skew_ = skew;
+  }
   if (std::chrono::abs(skew) >= core::skew_to_warn_of) {
-    log_.warn("clock-skew", "this host's clock is " + std::to_string(std::chrono::abs(skew).count()) + " ms " +
-                                (skew > skew.zero() ? "ahead of" : "behind") +
+    log_.warn("clock-skew", "this host's clock is " + in_words(skew) +
                                 " Firestore's; synchronise it (NTP): from 1000 ms on, locks are refused");
   }
 }
 
 std::optional<milliseconds> Database::clock_skew() const noexcept {
-  const auto skew = skew_.load();
-  return skew == unknown ? std::nullopt : std::optional(skew);
+  const std::lock_guard lock(mutex_);
+  return skew_;
 }
 
 void Database::expect_good_clock(Purpose purpose) const {
@@ -109,8 +119,7 @@ void Database::expect_good_clock(Purpose purpose) const {
   const bool blocked = clock_policy_ == ClockPolicy::block && purpose == Purpose::grant;
   if (off_by < (blocked ? core::skew_to_act_on : core::skew_beyond_tolerance)) return;
   throw LockError(ErrorCode::service_unavailable,
-                  "this host's clock is " + std::to_string(off_by.count()) + " ms " +
-                      (*skew > skew->zero() ? "ahead of" : "behind") +
+                  "this host's clock is " + in_words(*skew) +
                       " Firestore's, and it decides when locks expire: synchronise it (NTP)");
 }
 

@@ -6,8 +6,7 @@
 
 #include <syncguard/firestore.hpp>
 
-#include <array>
-#include <atomic>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -34,8 +33,8 @@ class Database {
   void expect_good_clock(Purpose purpose) const;
 
  private:
-  // Called as soon as an answer is there, with the server's time in it.
-  void compare_clocks(std::chrono::steady_clock::duration round_trip, const wire::Timestamp& server_time);
+  // With the server's time in an answer.
+  void compare_clocks(std::chrono::steady_clock::time_point sent_at, const wire::Timestamp& server_time);
 
   const std::shared_ptr<Channel> channel_;
   const Names names_;
@@ -43,8 +42,8 @@ class Database {
   const ClockPolicy clock_policy_;
   const Log log_;
 
-  static constexpr std::chrono::milliseconds unknown = std::chrono::milliseconds::min();
-  std::atomic<std::chrono::milliseconds> skew_{unknown};
+  mutable std::mutex mutex_;
+  std::optional<std::chrono::milliseconds> skew_;
 };
 
 }  // namespace syncguard::firestore

@@ -51,7 +51,11 @@ std::string text(const wire::Document& document, const std::string& name) {
 
 Timestamp time(const wire::Document& document, const std::string& name) {
   const auto& value = field(document, name);
-  if (!value.has_integer_value()) throw LockError(ErrorCode::invalid_argument, "not an integer: " + name);
+  // Far beyond any clock, and far from where arithmetic ends.
+  constexpr std::int64_t latest = 1'000'000'000'000'000;
+  if (!value.has_integer_value() || value.integer_value() < 0 || value.integer_value() > latest) {
+    throw LockError(ErrorCode::invalid_argument, "not a time: " + name);
+  }
   return Timestamp(std::chrono::milliseconds(value.integer_value()));
 }
 

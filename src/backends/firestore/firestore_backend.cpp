@@ -63,7 +63,8 @@ struct LockAndCounter {
   std::optional<Document> lock_document;
   std::optional<Document> counter_document;
   std::optional<LockRecord> lock;
-  Fence counter;
+  // The newest fence: the counter's, or that of the lock if somebody has tampered with the counter.
+  Fence newest_fence;
   // This host's time when it had been read.
   Timestamp now;
 
@@ -99,10 +100,10 @@ class FirestoreBackend : public Backend {
         cleans_up_(options.cleanup_in_is_locked),
         is_emulator_(endpoint.is_emulator),
         log_(log),
-        names_(endpoint.database, options.collection, options.fence_collection) {
-    const auto channel = std::make_shared<Channel>(std::move(endpoint));
-    database_ = std::make_shared<Database>(channel, names_, options, std::move(log));
-    listener_ = std::make_shared<Listener>(channel);
+        names_(endpoint.database_name(), options.collection, options.fence_collection) {
+    channel_ = std::make_shared<Channel>(std::move(endpoint));
+    database_ = std::make_shared<Database>(channel_, names_, options, std::move(log));
+    listener_ = std::make_shared<Listener>(channel_);
   }
 
   [[nodiscard]] Capabilities capabilities() const override {
@@ -171,7 +172,10 @@ class FirestoreBackend : public Backend {
               "from indexing";
   }
 
-  asio::awaitable<void> close(const CallLimits& limits) override { co_await listener_->close(limits); }
+  asio::awaitable<void> close(const CallLimits& limits) override {
+    co_await listener_->close(limits);
+    co_await channel_->close(limits);
+  }
 
  private:
   // -------------------------------------------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ class FirestoreBackend : public Backend {
       const auto look_again_in = random_between(milliseconds(10), milliseconds(50));
       co_return Contended{listener_->was_told_gone(names.lock) ? std::min(look_again_in, free_in) : free_in};
     }
-    const auto fence = core::next_fence(read.counter.value());
+    const auto fence = core::next_fence(read.newest_fence.value());
     const LockRecord lock{.key = request.key,
                           .lock_id = request.lock_id,
                           .expires_at = read.now + request.ttl,
@@ -211,12 +215,12 @@ class FirestoreBackend : public Backend {
     std::vector<Write> writes;
     if (read.lock && read.lock->lock_id == request.lock_id) {
       writes.push_back(firestore::remove(*read.lock_document));
-    } else if (read.is_held() || read.counter.value() >= Fence::refuse_above) {
+    } else if (read.is_held() || read.newest_fence.value() >= Fence::refuse_above) {
       // The request found the key free, so that these documents have changed since; or it was never sent.
       co_return true;
     } else {
       // A counter that is not there yet is made, which has the same effect: the Commit depends on its absence.
-      const Fence advanced = read.counter_document ? Fence(read.counter.value() + 1) : Fence();
+      const Fence advanced(read.newest_fence.value() + (read.counter_document ? 1 : 0));
       writes.push_back(
           firestore::put(firestore::counter_document(names.counter, advanced, request.key), read.counter_document));
     }
@@ -258,7 +262,8 @@ class FirestoreBackend : public Backend {
     LockAndCounter read;
     read.now = database_->now();
     if (documents[0]) read.lock = firestore::lock_of(*documents[0]);
-    if (documents[1]) read.counter = firestore::counter_of(*documents[1]);
+    if (documents[1]) read.newest_fence = firestore::counter_of(*documents[1]);
+    if (read.lock) read.newest_fence = std::max(read.newest_fence, read.lock->fence);
     read.lock_document = std::move(documents[0]);
     read.counter_document = std::move(documents[1]);
     co_return read;
@@ -274,6 +279,15 @@ class FirestoreBackend : public Backend {
     Timestamp now;
   };
 
+  // Of several documents with one id, those that are no locks do not keep us from the one that is.
+  static std::optional<LockRecord> lock_or_nothing(const Document& document) {
+    try {
+      return firestore::lock_of(document);
+    } catch (const LockError&) {
+      return std::nullopt;
+    }
+  }
+
   asio::awaitable<Found> find(const LockId& id, const CallLimits& limits) {
     auto documents = co_await database_->find(id, limits);
     Found found;
@@ -284,16 +298,16 @@ class FirestoreBackend : public Backend {
     }
     std::size_t live = 0;
     for (auto& document : documents) {
-      auto lock = firestore::lock_of(document);
+      auto lock = documents.size() == 1 ? std::optional(firestore::lock_of(document)) : lock_or_nothing(document);
       // Whatever the query says.
-      if (lock.lock_id != id) continue;
-      if (core::is_live(lock.expires_at, found.now)) {
+      if (!lock || lock->lock_id != id) continue;
+      if (core::is_live(lock->expires_at, found.now)) {
         ++live;
         found.lock = std::move(lock);
         found.document = std::move(document);
       } else {
         found.missing = Missing::expired;
-        if (core::is_removable(lock.expires_at, found.now)) found.clean_up.push_back(firestore::remove(document));
+        if (core::is_removable(lock->expires_at, found.now)) found.clean_up.push_back(firestore::remove(document));
       }
     }
     if (live > 1) {
@@ -310,7 +324,7 @@ class FirestoreBackend : public Backend {
       std::vector<Write> writes = {firestore::remove(document)};
       const CallLimits limits{{}, deadline};
       co_await database->commit(std::move(writes), limits);
-    } catch (const LockError& error) {
+    } catch (const std::exception& error) {
       log.debug(std::string("in the background: ") + error.what());
     }
   }
@@ -321,6 +335,7 @@ class FirestoreBackend : public Backend {
   const Log log_;
   const Names names_;
   core::CleanupPace cleanup_pace_;
+  std::shared_ptr<Channel> channel_;
   std::shared_ptr<Database> database_;
   std::shared_ptr<Listener> listener_;
 };
@@ -355,7 +370,8 @@ std::unique_ptr<Backend> make_firestore_backend(FirestoreOptions options, Log lo
   if (!emulated && options.endpoint.empty()) refuse("endpoint is empty: leave it out for Firestore itself");
   Endpoint endpoint{.address = emulated ? options.emulator : options.endpoint,
                     .is_emulator = emulated,
-                    .database = "projects/" + options.project + "/databases/" + options.database};
+                    .project = options.project,
+                    .database = options.database};
   return std::make_unique<FirestoreBackend>(options, std::move(endpoint), std::move(log));
 }
 

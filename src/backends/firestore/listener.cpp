@@ -12,6 +12,11 @@ namespace {
 
 constexpr Method<wire::ListenRequest, wire::ListenResponse> listen{"/google.firestore.v1.Firestore/Listen"};
 
+// A stream that lasted this long was cut by chance.
+constexpr std::chrono::seconds lasting{10};
+constexpr std::chrono::milliseconds shortest_pause{100};
+constexpr std::chrono::milliseconds longest_pause{10'000};
+
 }  // namespace
 
 // Keeps itself alive until gRPC is done with it. gRPC calls it from threads of its own, never from within Start….
@@ -36,17 +41,29 @@ class Listener::Stream : public grpc::ClientBidiReactor<wire::ListenRequest, wir
   }
 
   void send(wire::ListenRequest request) {
+    const async::SignalsBlocked blocked;
     const std::lock_guard lock(mutex_);
     outgoing_.push_back(std::move(request));
     if (open_ && outgoing_.size() == 1) write_next();
   }
 
-  void cancel() { context_.TryCancel(); }
+  void cancel() {
+    const async::SignalsBlocked blocked;
+    context_.TryCancel();
+  }
+
+  const std::chrono::steady_clock::time_point opened_at = std::chrono::steady_clock::now();
+  const std::shared_ptr<async::WakeUp> over = std::make_shared<async::WakeUp>();
 
  private:
   void OnReadDone(bool ok) override {
     if (ok) {
-      if (const auto listener = listener_.lock()) listener->received(incoming_);
+      try {
+        if (const auto listener = listener_.lock()) listener->received(incoming_);
+      } catch (const std::exception&) {
+        // Out of memory, or a waiter's wake-up that throws: what was missed is not known.
+        context_.TryCancel();
+      }
       StartRead(&incoming_);
       return;
     }
@@ -66,6 +83,7 @@ class Listener::Stream : public grpc::ClientBidiReactor<wire::ListenRequest, wir
   void OnDone(const grpc::Status& status) override {
     const auto self = std::move(self_);
     if (const auto listener = listener_.lock()) listener->ended(this, status);
+    over->wake();
   }
 
   // Under the mutex. One write at a time.
@@ -97,6 +115,9 @@ asio::awaitable<void> Listener::add(std::string document, LockId waiter, std::fu
     const std::lock_guard lock(mutex_);
     if (closed_) throw LockError(ErrorCode::aborted, "the client is closed");
     if (!stream_) {
+      if (std::chrono::steady_clock::now() < next_stream_at_) {
+        throw LockError(ErrorCode::service_unavailable, "Firestore's stream of changes does not last");
+      }
       failure_.reset();
       stream_ = std::make_shared<Stream>(weak_from_this());
       stream_->start(*channel_, connection);
@@ -151,6 +172,8 @@ void Listener::received(const wire::ListenResponse& response) {
     case wire::ListenResponse::kDocumentChange:
       // A holder that extends its lock, or a new one.
       return told(response.document_change().document().name(), Presence::there);
+    case wire::ListenResponse::kFilter:
+      return counted(response.filter());
     default:
       return;
   }
@@ -182,6 +205,14 @@ Listener::Wakes Listener::apply(const wire::TargetChange& change) {
         for (const auto& wake_up : std::exchange(watch.waiting_to_be_in_force, {})) wake_up->wake();
       }
       break;
+    case Change::RESET:
+      // What happened before it is told again, need not be told.
+      for (auto& [document, watch] : watches_) {
+        if (!is_about(watch)) continue;
+        watch.told_gone = false;
+        add_wakes(watch, wakes);
+      }
+      break;
     case Change::REMOVE:
       // Not at our request: those are about targets that are forgotten already.
       if (change.has_cause()) {
@@ -211,9 +242,22 @@ void Listener::told(const std::string& document, Presence presence) {
     if (found == watches_.end()) return;
     found->second.told_gone = presence == Presence::gone;
     if (presence == Presence::there) return;
-    for (const auto& [waiter, wake] : found->second.waiters) wakes.push_back(wake);
+    add_wakes(found->second, wakes);
   }
   for (const auto& wake : wakes) wake();
+}
+
+// How many of a target's documents there are: of one, none is how a deletion may be told.
+void Listener::counted(const wire::ExistenceFilter& filter) {
+  std::string document;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(watches_, [&](const auto& entry) { return entry.second.target == filter.target_id(); });
+    if (found == watches_.end()) return;
+    document = found->first;
+  }
+  told(document, filter.count() == 0 ? Presence::gone : Presence::there);
 }
 
 bool Listener::was_told_gone(const std::string& document) {
@@ -227,10 +271,15 @@ void Listener::ended(const Stream* stream, const grpc::Status& status) {
   {
     const std::lock_guard lock(mutex_);
     if (stream_.get() != stream) return;
+    const auto now = std::chrono::steady_clock::now();
+    short_streams_ = now - stream_->opened_at < lasting ? short_streams_ + 1 : 0;
+    // One that is cut for the first time is opened again at once.
+    constexpr int most_doublings = 7;
+    const auto pause = shortest_pause * (1 << std::min(short_streams_, most_doublings));
+    if (short_streams_ > 1) next_stream_at_ = now + std::min<std::chrono::milliseconds>(pause, longest_pause);
     stream_.reset();
     if (!status.ok()) failure_ = closed_ ? LockError(ErrorCode::aborted, "the client is closed") : read_error(status);
     for (auto& [document, watch] : std::exchange(watches_, {})) give_up(watch, wakes);
-    stream_ended_->wake();
   }
   for (const auto& wake : wakes) wake();
 }
@@ -238,17 +287,24 @@ void Listener::ended(const Stream* stream, const grpc::Status& status) {
 // Under the mutex.
 void Listener::give_up(const Watch& watch, Wakes& wakes) {
   for (const auto& wake_up : watch.waiting_to_be_in_force) wake_up->wake();
+  // Who is not told of changes yet has nothing to fear for: its join fails, and that is all.
+  if (watch.in_force) add_wakes(watch, wakes);
+}
+
+void Listener::add_wakes(const Watch& watch, Wakes& wakes) {
   for (const auto& [waiter, wake] : watch.waiters) wakes.push_back(wake);
 }
 
 asio::awaitable<void> Listener::close(CallLimits limits) {
+  std::shared_ptr<Stream> stream;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    if (!stream_) co_return;
-    stream_->cancel();
+    stream = stream_;
   }
-  co_await stream_ended_->wait(limits.deadline, limits.stop);
+  if (!stream) co_return;
+  stream->cancel();
+  co_await stream->over->wait(limits.deadline, limits.stop);
 }
 
 }  // namespace syncguard::firestore

@@ -22,7 +22,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
   ~Listener();
 
   // From when it returns until remove, wake is called whenever the document is deleted, and when the stream is lost:
-  // nobody knows then what was missed, and everything has to be added again.
+  // nobody knows then what was missed, and everything has to be added again. A stream that is lost over and over is
+  // left alone for a while: LockError(service_unavailable).
   asio::awaitable<void> add(std::string document, LockId waiter, std::function<void()> wake, CallLimits limits);
   void remove(const std::string& document, const LockId& waiter);
 
@@ -54,9 +55,11 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Wakes apply(const wire::TargetChange& change);
   enum class Presence { there, gone };
   void told(const std::string& document, Presence presence);
+  void counted(const wire::ExistenceFilter& filter);
   void ended(const Stream* stream, const grpc::Status& status);
   // Everybody who waits for it hears that it is lost.
   static void give_up(const Watch& watch, Wakes& wakes);
+  static void add_wakes(const Watch& watch, Wakes& wakes);
 
   const std::shared_ptr<Channel> channel_;
 
@@ -66,7 +69,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
   std::int32_t next_target_ = 1;
   Watches watches_;
   std::optional<LockError> failure_;
-  std::shared_ptr<async::WakeUp> stream_ended_ = std::make_shared<async::WakeUp>();
+  // Streams that did not last, one after the other, and when to try the next.
+  int short_streams_ = 0;
+  std::chrono::steady_clock::time_point next_stream_at_{};
 };
 
 }  // namespace syncguard::firestore

@@ -1,33 +1,13 @@
 #include "backends/postgres/postgres_url.hpp"
 
 #include "core/duration.hpp"
+#include "core/percent_encoding.hpp"
 
 #include <libpq-fe.h>
 
 #include <memory>
 
 namespace syncguard::postgres {
-namespace {
-
-std::string encoded(const std::string& text) {
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  std::string result;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                       c == '_' || c == '.' || c == '~' || c == '/';
-    if (plain) {
-      result += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      result += '%';
-      result += digits[byte >> 4U];
-      result += digits[byte & 0xfU];
-    }
-  }
-  return result;
-}
-
-}  // namespace
 
 PostgresOptions options_of(BackendUrl& url) {
   constexpr std::int64_t most_connections = 1000;
@@ -50,7 +30,7 @@ PostgresOptions options_of(BackendUrl& url) {
   options.connection = "postgresql:" + url.rest();
   char separator = '?';
   for (const auto& [name, value] : url.take_all()) {
-    options.connection += separator + encoded(name) + "=" + encoded(value);
+    options.connection += separator + core::percent_encoded(name) + "=" + core::percent_encoded(value);
     separator = '&';
   }
   return options;
