@@ -58,6 +58,8 @@ Compared compare(const Settings& settings, Library library, Floor floor) {
 
 // The parts, in the order in which they run.
 void measure_cycles(const Settings& settings, Report& report);
+// Only where the floor says with how many.
+void measure_processes(const Settings& settings, Report& report);
 void measure_contention(const Settings& settings, Report& report);
 // What the server itself needs; only for Redis.
 void measure_scripts(const Settings& settings, Report& report);

@@ -1,18 +1,8 @@
 #include "floor.hpp"
 
-#ifdef SYNCGUARD_HAS_POSTGRES
-#include "backends/postgres/postgres_url.hpp"
-#endif
-
 namespace syncguard::bench {
 
-void set_up([[maybe_unused]] const Settings& settings) {
-#ifdef SYNCGUARD_HAS_POSTGRES
-  if (!settings.url.starts_with("postgres")) return;
-  BackendUrl url(settings.url);
-  setup_postgres_schema(postgres::options_of(url));
-#endif
-}
+void set_up(const Settings& settings) { open(settings.url, {.operation_timeout = 30s}).setup(); }
 
 std::optional<Floor> floor_of(const Settings& settings) {
 #ifdef SYNCGUARD_HAS_FIRESTORE
@@ -23,6 +13,9 @@ std::optional<Floor> floor_of(const Settings& settings) {
 #endif
 #ifdef SYNCGUARD_HAS_REDIS
   if (settings.url.starts_with("redis")) return redis_floor(settings.url);
+#endif
+#ifdef SYNCGUARD_HAS_SQLITE
+  if (settings.url.starts_with("sqlite")) return sqlite_floor(settings.url);
 #endif
   return std::nullopt;
 }

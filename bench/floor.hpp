@@ -16,6 +16,8 @@ struct Floor {
   std::string name;
   // With how many blocking callers to compare.
   std::vector<int> callers;
+  // With how many processes of one caller each, if that is of interest.
+  std::vector<int> processes{};
   // A caller with a connection of its own; calling it acquires and releases the key once.
   std::function<std::function<void()>(const Key& key)> make_caller;
 };
@@ -31,6 +33,9 @@ Floor firestore_floor(const std::string& url);
 #endif
 #ifdef SYNCGUARD_HAS_POSTGRES
 Floor postgres_floor(const std::string& url);
+#endif
+#ifdef SYNCGUARD_HAS_SQLITE
+Floor sqlite_floor(const std::string& url);
 #endif
 #ifdef SYNCGUARD_HAS_REDIS
 Floor redis_floor(const std::string& url);

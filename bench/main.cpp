@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
     set_up(settings);
     Report report;
     measure_cycles(settings, report);
+    measure_processes(settings, report);
 #ifdef SYNCGUARD_HAS_REDIS
     if (settings.url.starts_with("redis")) measure_scripts(settings, report);
 #endif

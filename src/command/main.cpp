@@ -46,21 +46,31 @@ void add_exit_code(CLI::App* command, const std::string& name, int& place, const
   command->add_option(name, place, description)->type_name("CODE")->check(CLI::Range(0, 255))->capture_default_str();
 }
 
-// What the user wants to be run stands after "--", as it is: none of it is for us to look at. Empty if there is no
-// "--", or if it belongs to another command.
-std::vector<std::string> take_command_line(std::vector<std::string>& arguments) {
+using Words = std::vector<std::string>;
+
+// The first word that is no option of all commands, before "--".
+Words::iterator find_command(Words& arguments) {
   const auto marker = std::find(arguments.begin(), arguments.end(), "--");
   auto word = arguments.begin();
   while (word != marker && word->starts_with('-')) word += *word == "--url" && word + 1 != marker ? 2 : 1;
-  if (word == marker || *word != "run" || marker == arguments.end()) return {};
-  std::vector<std::string> command(marker + 1, arguments.end());
+  return word != marker ? word : arguments.end();
+}
+
+// What the user wants to be run stands after "--", as it is: none of it is for us to look at. Empty if there is no
+// "--", or if it belongs to another command.
+Words take_command_line(Words& arguments) {
+  const auto command = find_command(arguments);
+  if (command == arguments.end() || *command != "run") return {};
+  const auto marker = std::find(command, arguments.end(), "--");
+  if (marker == arguments.end()) return {};
+  Words line(marker + 1, arguments.end());
   arguments.erase(marker, arguments.end());
-  return command;
+  return line;
 }
 
 // One lock id in sixty-four begins with a dash, and would be taken for an option. None of ours looks like one.
-void protect_lock_ids(std::vector<std::string>& arguments) {
-  std::vector<std::string> ids;
+void protect_lock_ids(Words& arguments) {
+  Words ids;
   for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--";) {
     if (!arguments[i].starts_with('-') || !LockId::is_valid(arguments[i])) {
       ++i;
@@ -109,7 +119,7 @@ int main(int argc, char** argv) {
 
   RunArguments running;
   bool no_wait = false;
-  std::vector<std::string> arguments(argv + 1, argv + argc);
+  Words arguments(argv + 1, argv + argc);
   const auto after_marker = take_command_line(arguments);
   protect_lock_ids(arguments);
   auto* run_command = app.add_subcommand("run", "Run a command while holding a lock; its exit code is returned");
@@ -210,6 +220,11 @@ int main(int argc, char** argv) {
   });
 
   try {
+    const auto word = find_command(arguments);
+    const auto is_named = [&](const CLI::App* command) { return command->get_name() == *word; };
+    if (word != arguments.end() && app.get_subcommands(is_named).empty()) {
+      throw CLI::ParseError("There is no command '" + *word + "'", CLI::ExitCodes::ExtrasError);
+    }
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(arguments);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");

@@ -10,8 +10,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sqlite3.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +23,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -164,6 +168,102 @@ TEST_F(Sqlite, SaysThatAFolderCannotBeWritten) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Locks in a place that has no room left for a while. Says what went wrong, if anything.
+std::string use_full_place(const std::filesystem::path& path, ErrorCode expected, const std::function<void()>& fill,
+                           const std::function<void()>& make_room) {
+  auto locks = Locks(make_sqlite_backend({.path = path}));
+  auto held = locks.acquire("held", {.ttl = 60s});
+  fill();
+  const auto error = error_of([&] { (void)locks.acquire("key", {.wait = {.timeout = 100ms}}); });
+  const auto refused = error_of([&] { (void)locks.try_acquire("key"); });
+  if (!error || !refused) return "there was room";
+  if (refused->code() != expected) return refused->what();
+  if (!locks.owns(held.id())) return "what was held is gone";
+  make_room();
+  if (!held.extend(60s)) return "what was held cannot be extended";
+  const auto next = locks.try_acquire("key");
+  if (!next) return "the key is still locked by the attempt that failed";
+  if (next->fence() != Fence(1)) return "a fence was lost: " + next->fence().str();
+  locks.close();
+  return Outsider(path)("PRAGMA integrity_check") == "ok" ? "" : "the database was harmed";
+}
+
+// In a process of its own, with no threads yet; its last words go to stderr and fail the test.
+template <typename Function>
+void expect_in_child(const Function& function) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string words;
+    try {
+      words = function();
+    } catch (const std::exception& error) {
+      words = error.what();
+    }
+    if (!words.empty()) std::fprintf(stderr, "%s\n", words.c_str());
+    _exit(words.empty() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "see above";
+}
+
+TEST_F(Sqlite, AFileThatMayNotGrowIsAnErrorAndHarmsNothing) {
+  expect_in_child([&]() -> std::string {
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto allow = [&](rlim_t size) {
+      const rlimit limit{.rlim_cur = size, .rlim_max = before.rlim_max};
+      setrlimit(RLIMIT_FSIZE, &limit);
+    };
+    return use_full_place(
+        path, ErrorCode::service_unavailable, [&] { allow(std::filesystem::file_size(path.string() + "-wal")); },
+        [&] { allow(before.rlim_cur); });
+  });
+}
+
+TEST_F(Sqlite, AFullDiskIsAnErrorThatSaysSoAndHarmsNothing) {
+  expect_in_child([&]() -> std::string {
+    // A disk of its own, that nobody else sees.
+    const bool is_root = geteuid() == 0;
+    if (unshare(CLONE_NEWNS | (is_root ? 0 : CLONE_NEWUSER)) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+      std::fprintf(stderr, "NOTE: this system lets nobody mount a small disk; only AFileThatMayNotGrow is tested\n");
+      return "";
+    }
+    const auto filler = folder.path() / "filler";
+    const auto fill = [&] {
+      std::ofstream file(filler, std::ios::binary);
+      while (file.put('x').flush()) {
+      }
+    };
+    return use_full_place(path, ErrorCode::rate_limited, fill, [&] { std::filesystem::remove(filler); });
+  });
+}
+
+TEST_F(Sqlite, ClosingGivesTheFileBack) {
+  const auto open_files = [&] {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      count += std::filesystem::read_symlink(entry, error).string().starts_with(path.string()) ? 1 : 0;
+    }
+    return count;
+  };
+  auto locks = client();
+  auto waiting = client();
+  {
+    const auto lease = locks.acquire("key");
+    EXPECT_TRUE(error_of([&] { (void)waiting.acquire("key", {.wait = {.timeout = 50ms}}); }));
+    EXPECT_GT(open_files(), 0);
+  }
+  locks.close();
+  waiting.close();
+  // The doorbells go with their owners.
+  EXPECT_LE(open_files(), 1);
 }
 
 TEST_F(Sqlite, AFolderThatIsAFileIsUnavailable) {

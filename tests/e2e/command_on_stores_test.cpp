@@ -159,7 +159,7 @@ TEST_P(CommandOn, RunACommandUnderALock) {
 }
 
 TEST_P(CommandOn, EndACommandWhoseLockIsGone) {
-  CommandProcess process(url, {"--json", "run", "--key", key, "--ttl", "1500ms", "--", "sleep", "60"});
+  CommandProcess process(url, {"--json", "run", "--key", key, "--ttl", "3s", "--", "sleep", "60"});
   std::string id;
   ASSERT_TRUE(eventually([&] {
     const auto status = run({"--json", "status", "--raw", key}).json();

@@ -29,7 +29,8 @@ TEST_F(Command, SaysWhatIsWrongWithItsArguments) {
     EXPECT_THAT(outcome.err + outcome.out, HasSubstr(about));
   };
   expect_usage_error({}, "A command is required");
-  expect_usage_error({"aquire", "deploy"}, "aquire");
+  expect_usage_error({"aquire", "deploy"}, "There is no command 'aquire'");
+  expect_usage_error({"--url", "memory:", "runn", "--", "true"}, "There is no command 'runn'");
   expect_usage_error({"acquire"}, "KEY");
   expect_usage_error({"acquire", "deploy", "--tll", "5s"}, "--tll");
   expect_usage_error({"acquire", "deploy", "--ttl", "5 parsecs"}, "--ttl");

@@ -249,7 +249,7 @@ TEST_F(Run, KeepsTheLockUntilNothingOfTheCommandsGroupIsLeft) {
 
 TEST_F(Run, KillsGrandchildrenTooWhenTheLockIsGone) {
   CommandProcess process(
-      url, shell({"--key", "k", "--ttl", "1s"}, "(trap '' TERM; " + beat + ") & (" + beat + ") & exit 0"));
+      url, shell({"--key", "k", "--ttl", "3s"}, "(trap '' TERM; " + beat + ") & (" + beat + ") & exit 0"));
   ASSERT_TRUE(beats());
   auto locks = open(url);
   EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
@@ -261,13 +261,13 @@ TEST_F(Run, KillsGrandchildrenTooWhenTheLockIsGone) {
 // A lock that is lost
 
 TEST_F(Run, KillsAtOnceWhenTheBackendSaysThatTheLockIsGone) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "1500ms", "--json"}, "trap '' TERM; " + beat));
+  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s", "--json"}, "trap '' TERM; " + beat));
   ASSERT_TRUE(beats());
   auto locks = open(url);
   EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
   const auto start = steady_clock::now();
   const auto outcome = process.finish();
-  EXPECT_LT(steady_clock::now() - start, 1400ms) << "at the next renewal, not at the deadline";
+  EXPECT_LT(steady_clock::now() - start, 5s) << "at the next renewal, not at the deadline";
   EXPECT_EQ(outcome.exit_code, 79);
   EXPECT_EQ(nlohmann::json::parse(outcome.err), (nlohmann::json{{"ok", false}, {"reason", "lost"}, {"exitCode", 79}}));
   expect_no_beat_once_another_has_the_lock();
@@ -291,10 +291,10 @@ TEST_F(Run, EndsTheCommandBeforeTheLockExpiresOnAServerThatWasStopped) {
   url = server.plain_url();
   // One that ends when it is told to, and one that does not.
   CommandProcess polite(url,
-                        shell({"--key", "p", "--ttl", "3s", "--kill-after", "800ms"},
+                        shell({"--key", "p", "--ttl", "5s", "--kill-after", "1600ms"},
                               "trap 'echo bye > farewell; exit 0' TERM; echo > begun; while :; do sleep 0.01; done"));
   CommandProcess stubborn(
-      url, shell({"--key", "k", "--ttl", "3s", "--kill-after", "800ms"}, "trap 'date +%s%N >> told' TERM; " + beat));
+      url, shell({"--key", "k", "--ttl", "5s", "--kill-after", "1600ms"}, "trap 'date +%s%N >> told' TERM; " + beat));
   ASSERT_TRUE(comes("begun"));
   ASSERT_TRUE(beats());
   const auto expiry = [&] { return open(url).lookup(Key("k")).value().expires_at; };
@@ -309,8 +309,8 @@ TEST_F(Run, EndsTheCommandBeforeTheLockExpiresOnAServerThatWasStopped) {
   EXPECT_EQ(file("farewell"), "bye\n");
   ASSERT_FALSE(file("told").empty()) << "SIGTERM came first";
   const auto told = std::chrono::nanoseconds(std::stoll(file("told")));
-  EXPECT_GT(ended - told, 500ms);
-  EXPECT_LT(ended - told, 3s);
+  EXPECT_GT(ended - told, 1s);
+  EXPECT_LT(ended - told, 5s);
   server.resume();
   expect_no_beat_once_another_has_the_lock();
 }
@@ -329,7 +329,7 @@ TEST_F(Run, DoesNotWaitForAServerThatIsNotThere) {
 
 TEST_F(Run, AStoppedSyncguardDoesNotLetTheCommandOutliveTheLock) {
   CommandProcess process(
-      url, shell({"--key", "k", "--ttl", "900ms", "--kill-after", "300ms"}, "trap 'echo told >> told' TERM; " + beat));
+      url, shell({"--key", "k", "--ttl", "3s", "--kill-after", "1s"}, "trap 'echo told >> told' TERM; " + beat));
   ASSERT_TRUE(beats());
   process.stop();
   expect_no_beat_once_another_has_the_lock();
@@ -462,7 +462,7 @@ TEST_F(RunAtATerminal, AJobInTheBackgroundAsksForTheTerminalByStopping) {
 }
 
 TEST_F(RunAtATerminal, AJobThatWasStoppedBeyondItsDeadlineNeverGoesOn) {
-  terminal.type("$syncguard run --key k --ttl 800ms -- bash -c 'trap \"echo on >> on\" CONT; echo begun; " + beat +
+  terminal.type("$syncguard run --key k --ttl 2s -- bash -c 'trap \"echo on >> on\" CONT; echo begun; " + beat +
                 "'; echo code $?\n");
   ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
   ASSERT_TRUE(beats());

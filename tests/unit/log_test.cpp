@@ -24,5 +24,15 @@ TEST(Log, SurvivesASinkThatThrows) {
   log.warn("a", "message");
 }
 
+TEST(Log, DebugsAsItsConstructorWasTold) {
+  const auto printed = [](const Log& log) {
+    ::testing::internal::CaptureStderr();
+    log.debug("message");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(printed(Log(LogLevel::debug)), "syncguard: message\n");
+  EXPECT_EQ(printed(Log(LogLevel::warning)), "");
+}
+
 }  // namespace
 }  // namespace syncguard

@@ -157,6 +157,11 @@ class SqliteBackend : public Backend {
     co_return "the database " + path_.string() + (existed ? " was there already" : " was made");
   }
 
+  asio::awaitable<void> close(const CallLimits& limits) override {
+    parts_->watcher.close();
+    co_await parts_->worker.close(limits);
+  }
+
  private:
   // In the background: the caller has its answer.
   void clean_up(const Key& key) {

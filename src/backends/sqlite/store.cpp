@@ -192,17 +192,32 @@ void Store::leave(const Key& key, const LockId& waiter) {
   if (turn_given) bell_.ring();
 }
 
-Store::Prospect Store::prospect(const Key& key, const LockId& waiter) {
-  const Timestamp now = clock();
-  const std::string lock_key = lock_key_of(key);
-  if (find_live(key)) return {};
-  if (const auto turn = find_turn(lock_key, now)) {
-    if (turn->waiter == waiter.view()) return {.try_now = true};
-    return {.look_again_at = turn->until};
+std::string Store::stored_key(const Key& key) { return lock_key_of(key); }
+
+std::map<std::string, Store::Queue, std::less<>> Store::free_queues() {
+  std::map<std::string, Queue, std::less<>> queues;
+  auto query = database_.query(sql::find_free_queues);
+  query.bind(1, millis(clock() - core::tolerance));
+  while (query.next()) {
+    const auto turn_until = query.number(2);  // zero where it is null
+    queues[query.text(0)].push_back(
+        {.waiter = query.text(1), .turn_until = turn_until != 0 ? std::optional(timestamp(turn_until)) : std::nullopt});
   }
-  auto first = database_.query(sql::find_first_waiter);
-  first.bind(1, lock_key).bind(2, waiter.view());
-  if (first.next() && first.text(0) == waiter.view()) return {.try_now = true};
+  return queues;
+}
+
+Store::Prospect Store::prospect(const Queue& queue, const LockId& waiter, Timestamp now) {
+  // A turn that is further away than it can have been given is one from before the clock was set back.
+  for (const auto& [name, turn_until] : queue) {
+    if (!turn_until || *turn_until <= now || *turn_until > now + core::reservation_time) continue;
+    if (name == waiter.view()) return {.try_now = true};
+    return {.look_again_at = turn_until};
+  }
+  for (const auto& [name, turn_until] : queue) {
+    // The one who asks counts also if its turn came and went before it was told.
+    if (name == waiter.view()) return {.try_now = true};
+    if (!turn_until) break;
+  }
   return {.look_again_at = now + core::reservation_time, .stalled = true};
 }
 

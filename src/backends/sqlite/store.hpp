@@ -6,7 +6,11 @@
 
 #include <syncguard/backend.hpp>
 
+#include <functional>
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace syncguard::sqlite {
 
@@ -31,14 +35,25 @@ class Store {
   // Gives up the place, and passes the turn on if it had come.
   void leave(const Key& key, const LockId& waiter);
 
-  // Whether a waiter should try now: its turn has come, or the key is free and it is the first in the queue. Otherwise
-  // when to look again although nothing changed, if ever. Stalled: the key is free, but whoever is first does not come.
+  // Those who wait for one key, oldest first, with the end of their turn if it has come.
+  struct Waiting {
+    std::string waiter;
+    std::optional<Timestamp> turn_until;
+  };
+  using Queue = std::vector<Waiting>;
+  // The queues of all keys that nobody holds, by stored key.
+  std::map<std::string, Queue, std::less<>> free_queues();
+  static std::string stored_key(const Key& key);
+
+  // Whether a waiter should try now: its turn has come, or nobody has a turn and it is the first in the queue.
+  // Otherwise when to look again although nothing changed. Stalled: the key is free, but whoever is first does not
+  // come.
   struct Prospect {
     bool try_now = false;
     std::optional<Timestamp> look_again_at{};
     bool stalled = false;
   };
-  Prospect prospect(const Key& key, const LockId& waiter);
+  static Prospect prospect(const Queue& queue, const LockId& waiter, Timestamp now);
   // Gives the first in the queue of a free key a turn, whose end then makes way for the next: it may be dead.
   void move_on(const Key& key);
 

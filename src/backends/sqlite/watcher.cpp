@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace syncguard::sqlite {
 namespace {
@@ -26,6 +27,12 @@ constexpr int look_again_later_ms = 1000;
 Watcher::Watcher(std::filesystem::path path, Log log) : path_(std::move(path)), log_(std::move(log)) {}
 
 Watcher::~Watcher() {
+  close();
+  if (inotify_ >= 0) ::close(inotify_);
+  if (interrupt_ >= 0) ::close(interrupt_);
+}
+
+void Watcher::close() {
   if (thread_.joinable()) {
     {
       const std::lock_guard lock(mutex_);
@@ -34,8 +41,6 @@ Watcher::~Watcher() {
     interrupt();
     thread_.join();
   }
-  if (inotify_ >= 0) close(inotify_);
-  if (interrupt_ >= 0) close(interrupt_);
 }
 
 void Watcher::start() {
@@ -53,7 +58,8 @@ void Watcher::add(const Key& key, const LockId& waiter, std::function<void()> wa
   {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) start();
-    waiters_.insert_or_assign(waiter, Waiter{.key = key, .wake = std::move(wake)});
+    waiters_.insert_or_assign(waiter,
+                              Waiter{.key = key, .stored_key = Store::stored_key(key), .wake = std::move(wake)});
   }
   interrupt();
 }
@@ -98,27 +104,34 @@ void Watcher::watch() {
 }
 
 int Watcher::look(Store& store) {
-  std::map<LockId, Waiter> waiters;
-  {
-    const std::lock_guard lock(mutex_);
-    waiters = waiters_;
-  }
+  const auto queues = store.free_queues();
+  if (queues.empty()) return -1;
+  const auto now = Store::clock();
   std::optional<Timestamp> next;
   const auto look_again_by = [&next](Timestamp time) { next = next ? std::min(*next, time) : time; };
-  for (const auto& [id, waiter] : waiters) {
-    try {
-      const auto prospect = store.prospect(waiter.key, id);
+  std::vector<Key> stalled;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, waiter] : waiters_) {
+      const auto queue = queues.find(waiter.stored_key);
+      if (queue == queues.end()) {
+        waiter.stalled = false;
+        continue;
+      }
+      const auto prospect = Store::prospect(queue->second, id, now);
       if (prospect.look_again_at) look_again_by(*prospect.look_again_at);
       // Stalled already when it was looked at last: whoever is first had its time.
-      if (prospect.stalled && waiter.stalled) store.move_on(waiter.key);
-      const std::lock_guard lock(mutex_);
-      const auto still_there = waiters_.find(id);
-      if (still_there == waiters_.end()) continue;
-      still_there->second.stalled = prospect.stalled;
-      if (prospect.try_now) still_there->second.wake();
+      if (prospect.stalled && waiter.stalled) stalled.push_back(waiter.key);
+      waiter.stalled = prospect.stalled;
+      if (prospect.try_now) waiter.wake();
+    }
+  }
+  for (const auto& key : stalled) {
+    try {
+      store.move_on(key);
     } catch (const LockError& error) {
       // One key's trouble, such as another process that writes, must not hide the others.
-      log_.debug(std::string("a look at the queue failed and is repeated: ") + error.what());
+      log_.debug(std::string("a queue could not be moved on, which is tried again: ") + error.what());
       look_again_by(Store::clock() + std::chrono::milliseconds(20));
     }
   }

@@ -22,6 +22,8 @@ class Watcher {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
   ~Watcher();
+  // Ends the thread and gives the file back. Nobody is woken any more.
+  void close();
 
   // Calls wake, on the watcher's thread, when the waiter should try. The watch is in force when this returns. Throws
   // LockError if the system has none left.
@@ -32,6 +34,7 @@ class Watcher {
  private:
   struct Waiter {
     Key key;
+    std::string stored_key;
     std::function<void()> wake;
     bool stalled = false;  // at the last look
   };

@@ -30,6 +30,7 @@ struct Worker::Shared {
   std::deque<std::shared_ptr<Job>> queue;
   bool ending = false;
   bool ended = false;
+  std::shared_ptr<async::WakeUp> when_ended;
 };
 
 Worker::Worker(std::filesystem::path path)
@@ -47,6 +48,19 @@ Worker::~Worker() {
   } else {
     thread_.detach();
   }
+}
+
+asio::awaitable<void> Worker::close(const CallLimits& limits) {
+  const auto ended = std::make_shared<async::WakeUp>();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ending = true;
+    shared_->when_ended = ended;
+    if (shared_->ended) ended->wake();
+    shared_->changed.notify_all();
+  }
+  // A disk that does not let go is waited for no longer; the destructor knows what to do then.
+  co_await ended->wait(limits.deadline, limits.stop);
 }
 
 void Worker::enqueue(std::shared_ptr<Job> job) {
@@ -94,6 +108,7 @@ void Worker::Shared::work() {
   lock.lock();
   ended = true;
   changed.notify_all();
+  if (when_ended) when_ended->wake();
 }
 
 Database::Hooks Worker::Shared::hooks() {

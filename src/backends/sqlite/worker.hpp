@@ -27,6 +27,9 @@ class Worker {
   // Runs what is queued, then ends. A thread that the disk does not let go is left behind after a moment.
   ~Worker();
 
+  // Runs what is queued, then gives the file back. Nothing may be run afterwards.
+  asio::awaitable<void> close(const CallLimits& limits);
+
   // Runs step(store) on the worker and returns what it does. Ends by the limits: without effect if the step had not
   // begun to write, in doubt if it had; then it goes on by itself. step must own what it refers to.
   template <typename Result>

@@ -1,0 +1,112 @@
+// Plain sqlite3 that runs the library's own statements.
+
+#include "floor.hpp"
+#include "sqlite_sql.hpp"
+
+#include <sqlite3.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string_view>
+#include <variant>
+
+namespace syncguard::bench {
+namespace {
+
+namespace sql = sqlite::sql;
+
+class Connection {
+ public:
+  explicit Connection(const std::string& path) : connection_(nullptr, sqlite3_close) {
+    sqlite3* opened = nullptr;
+    const int result = sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+    connection_.reset(opened);
+    if (result != SQLITE_OK) throw std::runtime_error("sqlite3 cannot open the file");
+    // As patient as the library, which looks every millisecond.
+    sqlite3_busy_handler(
+        opened,
+        [](void*, int) {
+          sqlite3_sleep(1);
+          return 1;
+        },
+        nullptr);
+    run("PRAGMA journal_mode = WAL");
+    run("PRAGMA synchronous = FULL");
+  }
+
+  using Value = std::variant<std::string_view, std::int64_t>;
+  // Whether there was a row.
+  bool run(std::string_view text, std::initializer_list<Value> values = {}) {
+    auto& statement = statements_[text];
+    if (!statement) {
+      sqlite3_stmt* prepared = nullptr;
+      sqlite3_prepare_v3(connection_.get(), text.data(), static_cast<int>(text.size()), SQLITE_PREPARE_PERSISTENT,
+                         &prepared, nullptr);
+      statement = {prepared, sqlite3_finalize};
+    }
+    int index = 0;
+    for (const auto& value : values) {
+      ++index;
+      if (const auto* words = std::get_if<std::string_view>(&value)) {
+        sqlite3_bind_text(statement.get(), index, words->data(), static_cast<int>(words->size()), SQLITE_STATIC);
+      } else {
+        sqlite3_bind_int64(statement.get(), index, std::get<std::int64_t>(value));
+      }
+    }
+    const int result = sqlite3_step(statement.get());
+    last_number_ = result == SQLITE_ROW ? sqlite3_column_int64(statement.get(), 0) : 0;
+    sqlite3_reset(statement.get());
+    if (result != SQLITE_ROW && result != SQLITE_DONE) throw std::runtime_error("sqlite3 refused a statement");
+    return result == SQLITE_ROW;
+  }
+  [[nodiscard]] std::int64_t last_number() const { return last_number_; }
+
+ private:
+  std::unique_ptr<sqlite3, int (*)(sqlite3*)> connection_;
+  std::map<std::string_view, std::shared_ptr<sqlite3_stmt>> statements_;
+  std::int64_t last_number_ = 0;
+};
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Floor sqlite_floor(const std::string& text) {
+  BackendUrl url(text);
+  const auto path = BackendUrl::decode(url.rest());
+  const auto make_caller = [path](const Key& key) -> std::function<void()> {
+    const auto connection = std::make_shared<Connection>(path);
+    return [connection, key = key.str(), fence_key = "fence:" + key.str()] {
+      constexpr std::int64_t ttl = 30'000;
+      constexpr std::int64_t reservation = 50;
+      const auto id = LockId::generate().str();
+      connection->run(sql::find_by_key, {key});
+      connection->run("BEGIN IMMEDIATE");
+      connection->run(sql::find_by_key, {key});
+      auto time = now();
+      connection->run(sql::find_turn, {key, time, time + reservation});
+      connection->run(sql::find_counter, {fence_key});
+      const auto counter = connection->last_number() + 1;
+      const auto fence = Fence(static_cast<std::uint64_t>(counter)).str();
+      connection->run(sql::put_counter, {fence_key, counter, key});
+      connection->run(sql::put_lock, {key, id, time + ttl, time, fence, key});
+      connection->run(sql::remove_waiters, {key, id, time, time + reservation});
+      connection->run("COMMIT");
+
+      connection->run("BEGIN IMMEDIATE");
+      time = now();
+      connection->run(sql::find_by_id, {id});
+      connection->run(sql::remove_lock, {id});
+      connection->run(sql::give_turn, {key, time + reservation});
+      connection->run("COMMIT");
+    };
+  };
+  return {.name = "sqlite3, the same statements", .callers = {1}, .processes = {4}, .make_caller = make_caller};
+}
+
+}  // namespace syncguard::bench
