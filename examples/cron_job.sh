@@ -9,8 +9,8 @@ set -eu
 folder=$1
 
 if [ "${SYNCGUARD_KEY:-}" != cron:report ]; then
-  # Still running from last time is no failure, so no mail about it. Drop the code, and cron reports 75.
-  exec syncguard run --key cron:report --ttl 1m --no-wait --conflict-exit-code 0 -- "$0" "$folder"
+  # Still running from last time is no failure and no news, so cron has nothing to send mail about.
+  exec syncguard -q run --key cron:report --ttl 1m --no-wait --conflict-exit-code 0 -- "$0" "$folder"
 fi
 
 # From here on this is the only one.

@@ -10,7 +10,16 @@
 
 #include <asio/use_awaitable.hpp>
 
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 using namespace std::chrono_literals;
 namespace sg = syncguard;
@@ -21,3 +30,11 @@ extern std::stop_token shutdown_token;
 extern sg::Locks locks;
 std::string charge(const Order& what, sg::Fence fence, std::stop_token lost);
 void build_report();
+bool work_is_left();
+void work_a_little();
+// Statements and scripts, by whatever client library the reader's program uses.
+int rows_changed_by(const char* sql, const std::vector<std::string>& values);
+bool run_script(const std::string& key, const std::vector<std::string>& arguments);
+void write_to_journal(std::string_view message);
+std::unique_ptr<sg::Backend> make_my_backend(const std::string& place, std::chrono::milliseconds patience,
+                                             const sg::Log& log);

@@ -26,7 +26,8 @@ fail() {
 "$cron_job" "$folder/out" &
 first=$!
 read -r _ <"$folder/started"
-timeout 10 "$cron_job" "$folder/out" || fail "the second run did not end well"
+said=$(timeout 10 "$cron_job" "$folder/out" 2>&1) || fail "the second run did not end well"
+[ -z "$said" ] || fail "the second run said: $said"
 [ "$(grep -c started "$folder/out/log")" -eq 1 ] || fail "the second run did the work beside the first"
 echo report >"$folder/go_on"
 wait "$first" || fail "the first run failed"
@@ -45,5 +46,5 @@ while kill -0 "$work" 2>/dev/null; do
   sleep 0.1
 done
 [ "$(grep -c finished "$folder/out/log")" -eq 1 ] || fail "the killed run finished"
-syncguard is-locked cron:report || fail "the killed run's lock is gone before its time"
+syncguard is-locked cron:report >/dev/null || fail "the killed run's lock is gone before its time"
 sed -n 's/started under fence //p' "$folder/out/log" | sort -c -u || fail "the fences do not grow"
