@@ -155,8 +155,8 @@ int main(int argc, char** argv) {
   add_duration(acquire_command, "--ttl", acquiring.ttl, "How long the lock lives unless it is extended", "30s");
   add_duration(acquire_command, "--wait", acquiring.wait, "How long to wait for it", "0s");
   acquire_command->callback([&] {
-    action = [&](Locks& locks, const Output& output, std::stop_token stop) {
-      return acquire(locks, acquiring, output, std::move(stop));
+    action = [&](Locks& locks, const Output& output, const std::stop_token& stop) {
+      return acquire(locks, acquiring, output, stop);
     };
   });
 

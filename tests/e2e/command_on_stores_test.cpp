@@ -18,7 +18,6 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 using std::chrono::steady_clock;
-using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;

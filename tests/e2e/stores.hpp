@@ -31,6 +31,7 @@ struct StoreKind {
   const char* name;
   std::function<std::unique_ptr<StoreForCommands>()> start;
 
+  // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest looks for this name
   friend void PrintTo(const StoreKind& kind, std::ostream* out) { *out << kind.name; }
 };
 
