@@ -13,7 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 struct Manual : ::testing::Test {
   static std::string help(std::vector<std::string> command) {
@@ -37,7 +36,7 @@ struct Manual : ::testing::Test {
   }
   static std::set<std::string> options(const std::string& text) { return words(text, "[ ,](--[a-z-]+)"); }
   static std::string document(const std::string& path) {
-    const auto text = text_of_file(std::filesystem::path(SYNCGUARD_SOURCE) / path);
+    auto text = text_of_file(std::filesystem::path(SYNCGUARD_SOURCE) / path);
     EXPECT_FALSE(text.empty()) << path;
     return text;
   }
