@@ -1,15 +1,32 @@
-# Installing the library, its CMake package and its pkg-config file.
+# Installing the library, its CMake package and its pkg-config file, and the command. Three components, so that a
+# distribution can split them: library (what programs need at run time), development, command.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/SyncGuard")
 
-install(TARGETS syncguard EXPORT SyncGuardTargets)
+# For the two files below: those who use a shared library need not have what it is linked with.
+set(SYNCGUARD_IS_SHARED OFF)
+if(BUILD_SHARED_LIBS)
+  set(SYNCGUARD_IS_SHARED ON)
+endif()
+
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+install(TARGETS syncguard EXPORT SyncGuardTargets
+  LIBRARY COMPONENT library NAMELINK_COMPONENT development
+  INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   PATTERN contract_suite.hpp EXCLUDE)
 install(FILES "${PROJECT_BINARY_DIR}/include/syncguard/version.hpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/syncguard")
 if(SYNCGUARD_COMMAND)
+  set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME command)
+  if(SYNCGUARD_IS_SHARED)
+    # The command finds the library wherever the tree is. A distribution that wants it otherwise has CMAKE_SKIP_INSTALL_RPATH.
+    cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY "${CMAKE_INSTALL_FULL_BINDIR}"
+      OUTPUT_VARIABLE libraries_from_programs)
+    set_target_properties(syncguard_command PROPERTIES INSTALL_RPATH "$ORIGIN/${libraries_from_programs}")
+  endif()
   install(TARGETS syncguard_command)
   install(FILES "${PROJECT_SOURCE_DIR}/docs/man/syncguard.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
   # Where each shell looks by itself.
@@ -18,6 +35,7 @@ if(SYNCGUARD_COMMAND)
   install(FILES "${PROJECT_SOURCE_DIR}/completions/_syncguard" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
   install(FILES "${PROJECT_SOURCE_DIR}/completions/syncguard.fish"
     DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+  set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 endif()
 install(EXPORT SyncGuardTargets NAMESPACE SyncGuard:: DESTINATION "${package_dir}")
 
@@ -42,20 +60,24 @@ install(FILES
 # Relative, so that the tree can be installed elsewhere than it was configured for.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY
   "${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig" OUTPUT_VARIABLE prefix_from_pkgconfig)
-set(pkgconfig_backends "")
+set(pkgconfig_requires "libcrypto")
+set(pkgconfig_libraries "-lutf8proc")
 if(SYNCGUARD_SQLITE)
-  string(APPEND pkgconfig_backends " sqlite3")
+  string(APPEND pkgconfig_requires " sqlite3")
 endif()
-set(pkgconfig_libraries "")
 if(SYNCGUARD_POSTGRES)
   # Not as a package: with --static that asks for what libpq itself was linked with, which is rarely there.
   string(APPEND pkgconfig_libraries " -lpq")
 endif()
 if(SYNCGUARD_REDIS)
-  string(APPEND pkgconfig_backends " libssl hiredis")
+  string(APPEND pkgconfig_requires " libssl hiredis")
 endif()
 if(SYNCGUARD_FIRESTORE)
-  string(APPEND pkgconfig_backends " grpc++ protobuf-lite")
+  string(APPEND pkgconfig_requires " grpc++ protobuf-lite")
+endif()
+if(SYNCGUARD_IS_SHARED)
+  set(pkgconfig_requires "")
+  set(pkgconfig_libraries "")
 endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/syncguard.pc.in" "${PROJECT_BINARY_DIR}/syncguard.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/syncguard.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -11,14 +11,16 @@ function(syncguard_option_if option description)
   option(${option} "${description}" ${possible})
 endfunction()
 
-# The option SYNCGUARD_NAME and, where it is on, the component NAME. A backend that needs what was not found (the variables
-# named after the Debian package) is left out, and says so; one that was asked for must be there.
+# The option SYNCGUARD_NAME and, where it is on, the component NAME (the others are in SYNCGUARD_LEFT_OUT). A backend that needs
+# what was not found (the variables named after the Debian package) is left out, and says so; one that was asked for must be
+# there.
 function(syncguard_backend name server needs debian_package)
   string(TOUPPER "SYNCGUARD_${name}" option)
   syncguard_option_if(${option} "Locks on ${server} (needs ${needs})" ${ARGN})
   if(${option})
     set(SYNCGUARD_COMPONENTS ${SYNCGUARD_COMPONENTS} ${name} PARENT_SCOPE)
   else()
+    set(SYNCGUARD_LEFT_OUT ${SYNCGUARD_LEFT_OUT} ${name} PARENT_SCOPE)
     message(NOTICE "SyncGuard: without locks on ${server}; install ${needs} (Debian: ${debian_package}) and set ${option}")
   endif()
 endfunction()

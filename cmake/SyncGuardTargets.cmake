@@ -22,3 +22,10 @@ function(syncguard_layer name)
     PRIVATE "${PROJECT_SOURCE_DIR}/src")
   target_sources(syncguard PRIVATE $<TARGET_OBJECTS:syncguard_${name}>)
 endfunction()
+
+# A shared library exports the API, and nothing else that its sources do not hide (see syncguard.map).
+function(syncguard_export_api_only target)
+  set(map "${PROJECT_SOURCE_DIR}/cmake/syncguard.map")
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${map}")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${map}")
+endfunction()
