@@ -57,6 +57,8 @@ Compared compare(const Settings& settings, Library library, Floor floor) {
 }
 
 // The parts, in the order in which they run.
+// First, because gRPC does not follow a fork.
+void measure_contention_of_processes(const Settings& settings, Report& report);
 void measure_cycles(const Settings& settings, Report& report);
 // Only where the floor says with how many.
 void measure_processes(const Settings& settings, Report& report);

@@ -109,6 +109,11 @@ long count_violations(const std::vector<Worker>& workers) {
   return violations;
 }
 
+// Firestore is not made for more.
+std::vector<int> worker_counts(const Settings& settings) {
+  return settings.url.starts_with("firestore:") ? std::vector<int>{4} : std::vector<int>{8, 64};
+}
+
 template <typename Run>
 Row contest(const std::string& name, const Settings& settings, Run run) {
   const auto start = Clock::now();
@@ -143,8 +148,18 @@ Row contest(const std::string& name, const Settings& settings, Run run) {
 
 }  // namespace
 
+void measure_contention_of_processes(const Settings& settings, Report& report) {
+  // What is in the memory of one process is of no use to another.
+  if (settings.url.starts_with("memory:")) return;
+  for (const int workers : worker_counts(settings)) {
+    report.add(contest(std::to_string(workers) + " processes", settings, [&](const Key& key, Clock::time_point end) {
+      return run_processes(workers, key, end, settings.url);
+    }));
+  }
+}
+
 void measure_contention(const Settings& settings, Report& report) {
-  for (const int workers : {8, 64}) {
+  for (const int workers : worker_counts(settings)) {
     const auto so_many = std::to_string(workers);
     {
       auto shared = open(settings.url);
@@ -154,11 +169,6 @@ void measure_contention(const Settings& settings, Report& report) {
     }
     report.add(contest(so_many + " clients", settings, [&](const Key& key, Clock::time_point end) {
       return run_threads(workers, key, end, [&] { return open(settings.url); });
-    }));
-    // What is in the memory of one process is of no use to another.
-    if (settings.url.starts_with("memory:")) continue;
-    report.add(contest(so_many + " processes", settings, [&](const Key& key, Clock::time_point end) {
-      return run_processes(workers, key, end, settings.url);
     }));
   }
 }

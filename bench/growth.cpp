@@ -22,6 +22,7 @@ double microseconds_per_cycle(Locks& locks, const Key& key, double seconds) {
 void measure_growth(const Settings& settings, Report& report) {
   const double share = settings.seconds / 5;
   for (const int held : {1, 10, 100, 1000, 10'000}) {
+    if (held > settings.leases) break;
     auto locks = open(settings.url);
     std::vector<Lease> leases;
     for (int i = 0; i < held; ++i) leases.push_back(locks.acquire("held " + std::to_string(i), {.ttl = 10min}));

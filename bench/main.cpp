@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   try {
     set_up(settings);
     Report report;
+    measure_contention_of_processes(settings, report);
     measure_cycles(settings, report);
     measure_processes(settings, report);
 #ifdef SYNCGUARD_HAS_REDIS
