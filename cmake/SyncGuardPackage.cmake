@@ -20,6 +20,10 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/src")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME "${library_package}")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
+if(SYNCGUARD_SQLITE)
+  # What its SQL needs, no symbol tells.
+  set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libsqlite3-0 (>= 3.37)")
+endif()
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The shared library that programs need.
 Locks with fencing tokens between processes and hosts, in memory, SQLite,

@@ -39,7 +39,7 @@ for package in "$library" libsyncguard-dev syncguard; do
   expect_file "$package" "usr/share/doc/$package/copyright"
 done
 expect_field "$library" Depends 'libstdc\+\+6'
-expect_field "$library" Depends 'libsqlite3-0'
+expect_field "$library" Depends 'libsqlite3-0 \(>= 3\.37\)'
 expect_field "$library" Depends 'libssl3'
 expect_field libsyncguard-dev Depends "$library \(= $version\)"
 expect_field libsyncguard-dev Depends libasio-dev
