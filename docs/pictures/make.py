@@ -181,6 +181,11 @@ def number(value):
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def was_busy(measured):
+    """Whether something else ran on the machine when the benchmark began."""
+    return max(result["load_before"] for result in measured) > 0.5
+
+
 def name_of(result):
     return BACKEND_NAMES[result["backend"]]
 
@@ -195,7 +200,7 @@ def bench():
     cycles = [(name_of(result), row) for result in measured for row in rows_of(result, "acquire + release")
               if row["name"].endswith("blocking caller") and "own coroutines" not in row["group"]]
 
-    height = 84 + 34 * len(hand_offs) + (62 + 34 * len(cycles) if cycles else 0)
+    height = 112 + 34 * len(hand_offs) + (62 + 34 * len(cycles) if cycles else 0)
     picture = Picture(860, height, "What the benchmark found")
 
     def bars(top, title, remark, entries, scale):
@@ -217,6 +222,10 @@ def bench():
     if entries:
         bars(34 + 34 * len(hand_offs) + 62, "One caller, nobody else", "Relative to the bare client library that does the "
              "same work, in the same run.", entries, max(1, *(entry[1] for entry in entries)))
+    remark = f"Measured on {max(result['date'] for result in measured)}, on {measured[0]['cores']} cores"
+    if was_busy(measured):
+        remark += ", while other programs kept the machine busy: the fairness stands, the rest is noise"
+    picture.text(20, height - 18, remark + ".", 12, FAINT)
     return picture.svg()
 
 
@@ -235,11 +244,13 @@ def tables():
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     loads = ", ".join(f"{name_of(result)} {result['load_before']:.1f}" for result in measured)
     lines.append(f"Measured on {when}, on {' or '.join(cores)} cores, with the server beside the program. The machine's load "
-                 f"before each began: {loads}. Above 0.5 other programs ran as well: ratios and fairness then mean something, "
-                 "times and rates little.")
+                 f"before each began: {loads}.")
+    if was_busy(measured):
+        lines.append("**Other programs kept the machine busy meanwhile.** Fairness, time-outs and overlaps stand; times, rates "
+                     "and ratios are worse than noise, and wait for a quiet machine.")
     table("Acquire and release, nobody else wants the key", ["", "callers", "cycles/s", "floor", "cycles/s of the floor", "ratio", "above it, µs per cycle"],
           [[name_of(result), row["name"], number(row["value"]), re.search(r"floor: (.*)\)", row["group"]).group(1),
-            number(row["floor"]), f"{row['ratio']:.2f}", number(row["microseconds_above_the_floor"])]
+            number(row["floor"]), f"{row['ratio']:.2f}", number(row["microseconds_above_the_floor"]) if "microseconds_above_the_floor" in row else "–"]
            for result in measured for row in rows_of(result, "acquire + release")])
     table("Hand-off: one key, everybody wants it, 1 ms inside",
           ["", "who", "turns/s", "fairness (Jain)", "longest wait", "time-outs", "overlaps"],
