@@ -1,11 +1,29 @@
 #include "report.hpp"
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace syncguard::bench {
+namespace {
+
+std::string today() {
+  const std::chrono::year_month_day date(std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()));
+  char text[16];
+  std::snprintf(text, sizeof text, "%04d-%02u-%02u", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                static_cast<unsigned>(date.day()));
+  return text;
+}
+
+}  // namespace
+
+Report::Report() {
+  if (getloadavg(&load_before_, 1) != 1) throw std::runtime_error("the system does not tell its load");
+}
 
 void Report::add(Row row) {
   if (rows_.empty() || rows_.back().group != row.group) std::printf("\n%s\n", row.group.c_str());
@@ -29,7 +47,11 @@ void Report::write_json(const std::string& path, const std::string& url) const {
     rows.push_back(std::move(entry));
   }
   // The scheme alone: the rest of a URL may contain a password.
-  const nlohmann::json whole = {{"backend", url.substr(0, url.find(':'))}, {"rows", std::move(rows)}};
+  const nlohmann::json whole = {{"backend", url.substr(0, url.find(':'))},
+                                {"date", today()},
+                                {"cores", std::thread::hardware_concurrency()},
+                                {"load_before", load_before_},
+                                {"rows", std::move(rows)}};
   std::ofstream file(path);
   if (!(file << whole.dump(2) << "\n")) throw std::runtime_error("cannot write " + path);
 }

@@ -23,11 +23,14 @@ struct Row {
 
 class Report {
  public:
+  // Asks for the machine's load, before the benchmark is what makes it.
+  Report();
   // Prints the row at once: a benchmark takes long.
   void add(Row row);
   void write_json(const std::string& path, const std::string& url) const;
 
  private:
+  double load_before_ = 0;
   std::vector<Row> rows_;
 };
 

@@ -2,6 +2,7 @@
 # Turns the C++ snippets of documents into one source file, so that every one of them is compiled.
 # usage: extract_snippets.sh OUTPUT DOCUMENT...
 # A block marked ```cpp becomes a function, one marked ```cpp coroutine a coroutine, one marked ```cpp file stands as it is.
+# One marked ```cpp program is left to extract_program.sh.
 set -eu
 output=$1
 shift
@@ -12,6 +13,9 @@ awk '
     else functions = functions "[[maybe_unused]] void snippet_" count "() {\n" body "}\n\n"
   }
   /^```/ && inside { inside = 0; finish(); next }
+  /^```cpp program/ { other = 1; next }
+  /^```/ { other = 0 }
+  other { next }
   /^```cpp/ { inside = 1; count++; kind = $2; body = "#line " FNR + 1 " \"" FILENAME "\"\n"; next }
   inside && /^#include/ { includes = includes $0 "\n"; body = body "\n"; next }
   inside { body = body $0 "\n" }

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""Makes the pictures of this folder, and the tables of docs/performance.md, from what is in the repository.
+
+usage: make.py [--check]      --check changes nothing and fails if anything would have changed
+
+The layers come from the folders of src/, the life of a lease from the table in src/locks/lease_machine.hpp, the figures
+from bench/results/, where `./dev bench BACKEND --json bench/results/BACKEND.json` puts them.
+"""
+
+import json
+import pathlib
+import re
+import sys
+from html import escape
+
+PICTURES = pathlib.Path(__file__).resolve().parent
+ROOT = PICTURES.parent.parent
+
+INK, PALE, LINE, ACCENT, FAINT = "#1f2933", "#f4f6f8", "#8a97a6", "#2f6f9f", "#5b6875"
+FONT = "font-family='system-ui, sans-serif'"
+
+
+class Picture:
+    """An SVG under construction."""
+
+    def __init__(self, width, height, title):
+        self.parts = [
+            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}' "
+            f"role='img' aria-label='{escape(title, quote=True)}' {FONT}>",
+            f"<title>{escape(title)}</title>",
+            "<defs><marker id='tip' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='8' markerHeight='8' "
+            f"orient='auto-start-reverse'><path d='M0 0L8 4L0 8z' fill='{LINE}'/></marker></defs>",
+            f"<rect width='{width}' height='{height}' rx='8' fill='#ffffff'/>",
+        ]
+
+    def box(self, x, y, width, height, fill=PALE, stroke=LINE):
+        self.parts.append(
+            f"<rect x='{x}' y='{y}' width='{width}' height='{height}' rx='6' fill='{fill}' stroke='{stroke}'/>")
+
+    def text(self, x, y, text, size=13, colour=INK, anchor="start", weight="normal"):
+        self.parts.append(f"<text x='{x}' y='{y}' font-size='{size}' fill='{colour}' text-anchor='{anchor}' "
+                          f"font-weight='{weight}'>{escape(text)}</text>")
+
+    def arrow(self, *points):
+        path = "M" + "L".join(f"{x} {y}" for x, y in points)
+        self.parts.append(f"<path d='{path}' fill='none' stroke='{LINE}' stroke-width='1.5' marker-end='url(#tip)'/>")
+
+    def svg(self):
+        return "\n".join(self.parts) + "\n</svg>\n"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The layers
+
+BACKEND_NAMES = {"memory": "memory", "sqlite": "SQLite", "redis": "Redis", "postgres": "PostgreSQL",
+                 "firestore": "Firestore"}
+STORES = {"memory": "this process", "sqlite": "a file", "redis": "a server", "postgres": "a server",
+          "firestore": "Google Cloud"}
+
+
+def architecture():
+    backends = sorted((path.name for path in (ROOT / "src/backends").iterdir() if path.is_dir()),
+                      key=list(BACKEND_NAMES).index)
+    layers = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
+    drawn = {"async", "backends", "command", "core", "locks", "net", "registry", "testing"}
+    if layers != drawn:
+        sys.exit(f"make.py draws the layers {sorted(drawn)}, but src/ has {sorted(layers)}")
+
+    picture = Picture(860, 508, "The layers of SyncGuard")
+
+    def layer(y, title, what, x=20, width=820, height=54, fill=PALE):
+        picture.box(x, y, width, height, fill)
+        picture.text(x + 14, y + 23, title, weight="600")
+        picture.text(x + 14, y + 42, what, 12, FAINT)
+
+    layer(20, "your code, the syncguard command, examples, bench", "include only public headers", fill="#ffffff")
+    picture.arrow((430, 74), (430, 96))
+    layer(98, "include/syncguard/", "Locks, Lease, options, errors · async.hpp: the Asio side · backend.hpp: what a "
+          "backend is", fill="#e6f0f7")
+    picture.arrow((220, 152), (220, 174))
+    layer(176, "src/locks/", "acquire loop, waiting line, leases, telemetry: drives", width=400)
+    layer(176, "src/core/", "keys, fences, liveness, retry schedule: no I/O, no clock", x=440, width=400)
+    picture.arrow((220, 230), (220, 252))
+    layer(254, "include/syncguard/backend.hpp", "five coroutines, one atomic attempt each; a place in a key's queue",
+          width=600, fill="#e6f0f7")
+    layer(254, "src/registry/", "URL → backend", x=640, width=200)
+    gap, width = 12, (820 - 12 * (len(backends) - 1)) / len(backends)
+    for index, name in enumerate(backends):
+        x = 20 + index * (width + gap)
+        picture.arrow((x + width / 2, 308), (x + width / 2, 330))
+        layer(332, BACKEND_NAMES[name], f"src/backends/{name}", x=x, width=width)
+        picture.text(x + width / 2, 404, "↓ " + STORES[name], 12, FAINT, "middle")
+    layer(424, "src/net/", "what backends with sockets share", width=400)
+    layer(424, "src/async/", "wake-ups, blocking, threads, the clock of leases", x=440, width=400)
+    picture.text(430, 497, "src/testing/ can stand between any backend and what is above it: fault injection", 12, FAINT,
+                 "middle")
+    return picture.svg()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The life of a lease
+
+def lease_transitions():
+    """The rows (state, event, next state, remark) of the table in lease_machine.hpp."""
+    header = (ROOT / "src/locks/lease_machine.hpp").read_text()
+    states = re.search(r"enum class State \{ ([^}]*) \}", header).group(1).split(", ")
+    table = header.split("-----  ----", 1)[1].split("\n", 1)[1].split("//\n", 1)[0]
+    rows, state = [], None
+    for line in table.splitlines():
+        columns = re.split(r" {2,}", line.removeprefix("//").strip())
+        if len(columns) == 3:
+            state = columns.pop(0)
+        event, outcome = columns
+        target, _, remark = outcome.partition(": ")
+        rows.append((state, event, target, remark))
+    if {row[2] for row in rows} != set(states) or {row[0] for row in rows} - set(states) != {"any"}:
+        sys.exit("make.py does not understand the table in lease_machine.hpp any more")
+    return rows
+
+
+def lease():
+    rows = lease_transitions()
+    picture = Picture(860, 420, "The life of a lease")
+    places = {"held": (130, 40, 410, 178), "lost": (680, 40, 160, 66), "releasing": (680, 152, 160, 66),
+              "over": (680, 330, 160, 50)}
+    meanings = {"held": "ownership may be assumed until the deadline", "lost": "lost() was stopped",
+                "releasing": "lost() stays silent", "over": "no lock"}
+    for state, (x, y, width, height) in places.items():
+        picture.box(x, y, width, height, "#e6f0f7" if state == "held" else PALE, ACCENT if state == "held" else LINE)
+        picture.text(x + 14, y + 23, state, 14, weight="600")
+        picture.text(x + 14, y + 41, meanings[state], 12, FAINT)
+
+    picture.arrow((20, 129), (128, 129))
+    picture.text(24, 119, "granted", 12)
+    picture.text(24, 147, "deadline =", 11, FAINT)
+    picture.text(24, 161, "sent + remaining", 11, FAINT)
+
+    x, y, _, _ = places["held"]
+    for index, (_, event, _, remark) in enumerate(row for row in rows if row[0] == row[2] == "held"):
+        picture.text(x + 14, y + 72 + 28 * index, "↻ " + event, 12)
+        picture.text(x + 28, y + 86 + 28 * index, remark, 11, FAINT)
+
+    def events(source, target):
+        return [event for state, event, to, _ in rows if (state, to) == (source, target)]
+
+    picture.arrow((540, 73), (678, 73))
+    for index, event in enumerate(events("held", "lost")):
+        picture.text(609, 66 + 24 * index, event, 11, anchor="middle")
+    picture.arrow((540, 185), (678, 185))
+    for index, event in enumerate(events("held", "releasing")):
+        picture.text(609, 178 + 24 * index, event, 11, anchor="middle")
+    for index, event in enumerate(events("releasing", "releasing")):
+        picture.text(760, 236 + 14 * index, "↻ " + event, 11, FAINT, "middle")
+
+    # From anywhere.
+    for event in events("any", "over"):
+        picture.text(450, 346, event, 11, anchor="middle")
+    picture.arrow((220, 218), (220, 355), (678, 355))
+    picture.arrow((700, 218), (700, 328))
+    picture.arrow((840, 73), (852, 73), (852, 355), (842, 355))
+    picture.text(20, 404, "Made from the table in src/locks/lease_machine.hpp.", 11, FAINT)
+    return picture.svg()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Figures
+
+def results():
+    """What was measured, by backend, in the order of BACKEND_NAMES."""
+    files = {path.stem: path for path in (ROOT / "bench/results").glob("*.json")}
+    return [json.loads(files[name].read_text()) for name in BACKEND_NAMES if name in files]
+
+
+def rows_of(result, group):
+    return [row for row in result["rows"] if row["group"].startswith(group)]
+
+
+def number(value):
+    if abs(value) >= 100:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def was_busy(measured):
+    """Whether something else ran on the machine when the benchmark began."""
+    return max(result["load_before"] for result in measured) > 0.5
+
+
+def name_of(result):
+    return BACKEND_NAMES[result["backend"]]
+
+
+def bench():
+    measured = results()
+    hand_offs = []
+    for result in measured:
+        rows = {row["name"]: row for row in rows_of(result, "hand-off")}
+        row = rows.get("8 processes") or rows.get("4 processes") or rows["8 clients"]
+        hand_offs.append((name_of(result), row))
+    cycles = [(name_of(result), row) for result in measured for row in rows_of(result, "acquire + release")
+              if row["name"].endswith("blocking caller") and "own coroutines" not in row["group"]]
+
+    height = 112 + 34 * len(hand_offs) + (62 + 34 * len(cycles) if cycles else 0)
+    picture = Picture(860, height, "What the benchmark found")
+
+    def bars(top, title, remark, entries, scale):
+        picture.text(20, top, title, 15, weight="600")
+        picture.text(20, top + 19, remark, 12, FAINT)
+        for index, (label, value, said) in enumerate(entries):
+            y = top + 34 + 34 * index
+            picture.text(104, y + 15, label, 13, anchor="end")
+            picture.box(114, y, max(2, round(330 * value / scale, 1)), 22, ACCENT, ACCENT)
+            picture.text(122 + max(2, round(330 * value / scale, 1)), y + 15, said, 12)
+
+    entries = [(name, row["value"],
+                f"{number(row['value'])} turns/s · {row['name']} · fairness {row['jain']:.3f} · "
+                f"longest wait {number(row['longest_wait_ms'])} ms") for name, row in hand_offs]
+    bars(34, "One key, everybody wants it, 1 ms inside", "Turns per second. Fairness is Jain's index: 1 if all got as "
+         "many turns as the others.", entries, max(entry[1] for entry in entries))
+    entries = [(name, row["ratio"], f"{row['ratio']:.2f} of the floor · {number(row['value'])} acquire + release /s")
+               for name, row in cycles]
+    if entries:
+        bars(34 + 34 * len(hand_offs) + 62, "One caller, nobody else", "Relative to the bare client library that does the "
+             "same work, in the same run.", entries, max(1, *(entry[1] for entry in entries)))
+    remark = f"Measured on {max(result['date'] for result in measured)}, on {measured[0]['cores']} cores"
+    if was_busy(measured):
+        remark += ", while other programs kept the machine busy: the fairness stands, the rest is noise"
+    picture.text(20, height - 18, remark + ".", 12, FAINT)
+    return picture.svg()
+
+
+def tables():
+    """The Markdown of docs/performance.md between its markers."""
+    lines = []
+
+    def table(title, header, rows):
+        if rows:
+            lines.extend(["", f"### {title}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)])
+            lines.extend("| " + " | ".join(row) + " |" for row in rows)
+
+    measured = results()
+    dates = sorted({result["date"] for result in measured})
+    cores = sorted({str(result["cores"]) for result in measured})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    loads = ", ".join(f"{name_of(result)} {result['load_before']:.1f}" for result in measured)
+    lines.append(f"Measured on {when}, on {' or '.join(cores)} cores, with the server beside the program. The machine's load "
+                 f"before each began: {loads}.")
+    if was_busy(measured):
+        lines.append("**Other programs kept the machine busy meanwhile.** Fairness, time-outs and overlaps stand; times, rates "
+                     "and ratios are worse than noise, and wait for a quiet machine.")
+    table("Acquire and release, nobody else wants the key", ["", "callers", "cycles/s", "floor", "cycles/s of the floor", "ratio", "above it, µs per cycle"],
+          [[name_of(result), row["name"], number(row["value"]), re.search(r"floor: (.*)\)", row["group"]).group(1),
+            number(row["floor"]), f"{row['ratio']:.2f}", number(row["microseconds_above_the_floor"]) if "microseconds_above_the_floor" in row else "–"]
+           for result in measured for row in rows_of(result, "acquire + release")])
+    table("Hand-off: one key, everybody wants it, 1 ms inside",
+          ["", "who", "turns/s", "fairness (Jain)", "longest wait", "time-outs", "overlaps"],
+          [[name_of(result), row["name"], number(row["value"]), f"{row['jain']:.3f}",
+            number(row["longest_wait_ms"]) + " ms", str(row["time_outs"]), str(row["violations"])]
+           for result in measured for row in rows_of(result, "hand-off")])
+    table("How cost grows", ["", "what", "with", "figure"],
+          [[name_of(result), row["group"].removeprefix("growth: "), row["name"], f"{number(row['value'])} {row['unit']}"]
+           for result in measured for row in rows_of(result, "growth")])
+    table("Held leases", ["", "what", "figure"],
+          [[name_of(result), row["name"], f"{number(row['value'])} {row['unit']}"]
+           for result in measured for row in result["rows"] if "held, memory" in row["name"] or "renewing" in row["name"]])
+    return "\n".join(lines)
+
+
+def performance():
+    page = (ROOT / "docs/performance.md").read_text()
+    begin, end = "<!-- figures: made by docs/pictures/make.py -->\n", "<!-- end of the figures -->\n"
+    before, rest = page.split(begin)
+    after = rest.split(end)[1]
+    return before + begin + tables() + "\n" + end + after
+
+
+def main():
+    wanted = {
+        PICTURES / "architecture.svg": architecture(),
+        PICTURES / "lease.svg": lease(),
+        PICTURES / "bench.svg": bench(),
+        ROOT / "docs/performance.md": performance(),
+    }
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    if sys.argv[1:] == ["--check"]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not what docs/pictures/make.py makes: run it", file=sys.stderr)
+        return 1 if stale else 0
+    if sys.argv[1:]:
+        sys.exit(__doc__)
+    for path in stale:
+        path.write_text(wanted[path])
+        print(f"made {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
