@@ -19,7 +19,6 @@ namespace syncguard::testing {
 namespace {
 
 using std::chrono::steady_clock;
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 // ---------------------------------------------------------------------------------------------------------------------
