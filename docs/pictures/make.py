@@ -247,7 +247,7 @@ def tables():
                  f"before each began: {loads}.")
     if was_busy(measured):
         lines.append("**Other programs kept the machine busy meanwhile.** Fairness, time-outs and overlaps stand; times, rates "
-                     "and ratios are worse than noise, and wait for a quiet machine.")
+                     "and ratios are noise, and wait for a quiet machine.")
     table("Acquire and release, nobody else wants the key", ["", "callers", "cycles/s", "floor", "cycles/s of the floor", "ratio", "above it, µs per cycle"],
           [[name_of(result), row["name"], number(row["value"]), re.search(r"floor: (.*)\)", row["group"]).group(1),
             number(row["floor"]), f"{row['ratio']:.2f}", number(row["microseconds_above_the_floor"]) if "microseconds_above_the_floor" in row else "–"]
