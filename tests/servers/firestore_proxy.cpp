@@ -220,7 +220,7 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   };
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    const auto method = context->method();
+    const auto& method = context->method();
     Script script;
     {
       const std::lock_guard lock(mutex_);
