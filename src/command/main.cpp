@@ -258,6 +258,8 @@ int main(int argc, char** argv) {
     return action(locks, output, signals.token());
   } catch (const LockError& error) {
     output.error(error);
+    // 130 all the same, where it does not end us.
+    if (error.code() == ErrorCode::aborted && StopOnSignals::received() == SIGINT) end_by(SIGINT);
     return exit_code_of(error.code());
   } catch (const std::exception& error) {
     output.error(LockError(ErrorCode::internal, error.what()));
