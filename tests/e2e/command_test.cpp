@@ -12,6 +12,7 @@ namespace syncguard::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Command : ::testing::Test {
   TemporaryFolder folder;
@@ -43,6 +44,31 @@ TEST_F(Command, SaysWhatIsWrongWithItsArguments) {
   expect_usage_error({"--url", "sqlite:x?colour=red", "is-locked", "deploy"}, "'colour'");
   EXPECT_EQ(run({"--json", "release", "short"}).json().at("error").at("code"), "InvalidArgument");
   EXPECT_EQ(run({"--json", "aquire"}).json().at("error").at("code"), "InvalidArgument");
+}
+
+TEST_F(Command, DoesNotRepeatAPasswordThatStandsInTheWrongPlace) {
+  const std::string store = "redis://user:very secret@host";
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--ulr", store, "run", "--", "true"},
+                                                    {"--ulr=" + store, "is-locked", "k"},
+                                                    {"is-locked", "k", "--ulr", store},
+                                                    {"is-locked", "k", "-u" + store},
+                                                    {"is-locked", "k", "-q" + store},
+                                                    {"run", "--ulr=" + store, "--", "true"},
+                                                    {"run", "--lost-exit-code", store, "--", "true"},
+                                                    {"run", "--lost-exit-code=" + store, "--", "true"},
+                                                    {"run", "--json=" + store, "--", "true"},
+                                                    {"acquire", "k", "--ttl", store},
+                                                    {"release", store},
+                                                    {store}}) {
+    for (const bool json : {false, true}) {
+      auto words = arguments;
+      if (json) words.insert(words.begin(), "--json");
+      const auto outcome = run(words);
+      EXPECT_EQ(outcome.exit_code, 2) << ::testing::PrintToString(words);
+      EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("secret"))) << ::testing::PrintToString(words);
+    }
+  }
+  EXPECT_THAT(run({"--ulr", store, "is-locked", "k"}).err, HasSubstr("There is no command 'redis://...'"));
 }
 
 TEST_F(Command, TakesLockIdsThatLookLikeOptions) {

@@ -86,7 +86,6 @@ TEST_F(Run, GivesTheCommandItsArgumentsItsInputAndItsLock) {
   const auto echo = run({"run", "--", "printf", "<%s>", "--json", "-x", "", "a b", "--", "[c,d]"});
   EXPECT_EQ(echo.out, "<--json><-x><><a b><--><[c,d]>");
   EXPECT_THAT(echo.err, IsEmpty());
-  EXPECT_EQ(run({"run", "echo", "short"}).out, "short\n") << "-- may be left out where no option follows";
 
   const auto variables = run({"run", "--key", "my key", "--", "sh", "-c",
                               "echo $SYNCGUARD_KEY; echo $SYNCGUARD_LOCK_ID; echo $SYNCGUARD_FENCE"});
@@ -102,6 +101,17 @@ TEST_F(Run, GivesTheCommandItsArgumentsItsInputAndItsLock) {
   EXPECT_EQ(fence, "000000000000001");
   EXPECT_EQ(run({"run", "--", "/bin/sh", "-c", "echo $SYNCGUARD_KEY"}).out, "sh\n") << "by default its name";
   EXPECT_EQ(run({"run", "--", "sh", "-c", "echo $SYNCGUARD_DEBUG"}).out, "\n");
+}
+
+TEST_F(Run, LeavesToTheCommandWhatFollowsItsName) {
+  EXPECT_EQ(run({"run", "echo", "short"}).out, "short\n");
+  EXPECT_EQ(run({"run", "printf", "<%s>", "-v", "--json", "--key", "x", "--", "-y", "--help"}).out,
+            "<-v><--json><--key><x><--><-y><--help>");
+  const auto id_like = std::string("-") + std::string(21, 'A');
+  EXPECT_EQ(run({"-q", "run", "--key", "k", "--ttl=1m", "--wait", "1s", "printf", "<%s>", id_like}).out,
+            "<" + id_like + ">");
+  EXPECT_EQ(run({"run", "--url", url, "--no-wait", "sh", "-c", "echo $SYNCGUARD_KEY"}).out, "sh\n");
+  EXPECT_EQ(run({"run", "echo", "run"}).out, "run\n");
 }
 
 TEST_F(Run, HoldsTheLockFromBeforeTheCommandStartsUntilItHasEnded) {
@@ -156,8 +166,8 @@ TEST_F(Run, SaysWhatIsWrongWithItsArguments) {
   };
   expect_usage_error({"run"}, "CMD");
   expect_usage_error({"run", "--"}, "CMD");
-  expect_usage_error({"run", "ls", "-l"}, "before the command");
-  expect_usage_error({"run", "ls", "--", "-l"}, "after --");
+  expect_usage_error({"run", "--key"}, "--key");
+  expect_usage_error({"run", "--kye", "k", "true"}, "--kye");
   expect_usage_error({"run", "--kye", "k", "--", "true"}, "--kye");
   expect_usage_error({"run", "--wait", "1s", "--no-wait", "--", "true"}, "--no-wait");
   expect_usage_error({"run", "--lost-exit-code", "256", "--", "true"}, "--lost-exit-code");
