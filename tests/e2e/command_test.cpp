@@ -1,6 +1,9 @@
 // The syncguard command, by running it.
 
 #include "e2e/command_process.hpp"
+#if SYNCGUARD_HAS_REDIS
+#include "servers/fake_redis.hpp"
+#endif
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,6 +73,19 @@ TEST_F(Command, DoesNotRepeatAPasswordThatStandsInTheWrongPlace) {
   }
   EXPECT_THAT(run({"--ulr", store, "is-locked", "k"}).err, HasSubstr("There is no command 'redis://...'"));
 }
+
+#if SYNCGUARD_HAS_REDIS
+TEST_F(Command, TellsTheCauseOfAnErrorToThoseWhoAsk) {
+  const FakeRedis server({.answer = "-ODD something about my-secret-key\r\n"});
+  url = server.url();
+  const auto quiet = run({"acquire", "my-secret-key"});
+  EXPECT_EQ(quiet.exit_code, 70);
+  EXPECT_THAT(quiet.err, Not(HasSubstr("ODD")));
+  const auto verbose = run({"-v", "acquire", "my-secret-key"});
+  EXPECT_THAT(verbose.err, HasSubstr("ODD something about"));
+  EXPECT_THAT(verbose.err, Not(HasSubstr("my-secret-key")));
+}
+#endif
 
 TEST_F(Command, TakesLockIdsThatLookLikeOptions) {
   for (const std::string id : {"-AAAAAAAAAAAAAAAAAAAAA", "--AAAAAAAAAAAAAAAAAAAA", "-v-q-json-url-id-raw--"}) {
