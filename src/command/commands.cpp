@@ -22,6 +22,7 @@ std::optional<Lease> wait_for_lock(Locks& locks, const Key& key, AcquireOptions 
     output.remark("locked by somebody else");
     return std::nullopt;
   }
+  output.detail("locked by somebody else: waiting");
   std::optional<WaitingDisplay> display;
   if (output.is_for_people()) display.emplace(locks, key.str());
   options.wait = {.timeout = wait, .max_retries = WaitOptions::unlimited_retries};

@@ -248,8 +248,8 @@ class Guard {
 
   void stopped_by(int signal) {
     const bool wants_terminal = signal == SIGTTIN || signal == SIGTTOU;
+    if (wants_terminal) terminal_wanted_ = true;
     if (wants_terminal && terminal_.is_home()) {
-      terminal_wanted_ = true;
       go_on();
       return;
     }
@@ -257,7 +257,8 @@ class Guard {
     const bool has_terminal = terminal_.is_with(group_);
     if (!wants_terminal && signal != SIGTSTP && !has_terminal) return;
     terminal_.take_back_from(group_);
-    send_report({.kind = Report::Kind::stopped, .group = group_, .value = signal});
+    // Does not wait for a syncguard that is stopped itself: whoever lets that go on lets the command go on, too.
+    send_report({.kind = Report::Kind::stopped, .group = group_, .value = signal}, MSG_DONTWAIT);
   }
 
   [[nodiscard]] bool group_is_empty() const { return kill(-group_, 0) != 0 && errno == ESRCH; }
@@ -282,8 +283,8 @@ class Guard {
     _exit(0);
   }
 
-  void send_report(const Report& report) const {
-    if (socket_ >= 0) (void)send(socket_, &report, sizeof report, MSG_NOSIGNAL);
+  void send_report(const Report& report, int flags = 0) const {
+    if (socket_ >= 0) (void)send(socket_, &report, sizeof report, MSG_NOSIGNAL | flags);
   }
 
   void arm_timer() const {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iostream>
 #include <optional>
 #include <string_view>
 
@@ -56,16 +55,39 @@ Words::iterator find_command(Words& arguments) {
   return word != marker ? word : arguments.end();
 }
 
-// What the user wants to be run stands after "--", as it is: none of it is for us to look at. Empty if there is no
-// "--", or if it belongs to another command.
-Words take_command_line(Words& arguments) {
-  const auto command = find_command(arguments);
-  if (command == arguments.end() || *command != "run") return {};
-  const auto marker = std::find(command, arguments.end(), "--");
-  if (marker == arguments.end()) return {};
-  Words line(marker + 1, arguments.end());
-  arguments.erase(marker, arguments.end());
+// What the user wants to be run stands after "--", or begins with the first word that is neither an option of ours nor
+// the value of one. None of it is for us to look at. Empty if there is none, or if the command is not `run`.
+Words take_command_line(Words& arguments, const CLI::App& app, const CLI::App& run_command) {
+  auto word = find_command(arguments);
+  if (word == arguments.end() || *word != "run") return {};
+  const auto takes_value = [&](const std::string& name) {
+    const auto* option = run_command.get_option_no_throw(name);
+    if (option == nullptr) option = app.get_option_no_throw(name);
+    return option != nullptr && option->get_expected_max() > 0;
+  };
+  ++word;
+  while (word != arguments.end() && *word != "--" && word->starts_with('-')) {
+    word += takes_value(*word) && word + 1 != arguments.end() ? 2 : 1;
+  }
+  if (word == arguments.end()) return {};
+  Words line(*word == "--" ? word + 1 : word, arguments.end());
+  arguments.erase(word, arguments.end());
   return line;
+}
+
+// Without what comes after "://" in any word that was typed: after a misspelt option, that may be a password.
+std::string without_urls(std::string text, const Words& typed) {
+  constexpr std::string_view begin = "://";
+  for (const auto& word : typed) {
+    const auto place = word.find(begin);
+    if (place == std::string::npos || place + begin.size() == word.size()) continue;
+    const auto rest = word.substr(place);
+    const std::string shown = std::string(begin) + "...";
+    for (auto at = text.find(rest); at != std::string::npos; at = text.find(rest, at + shown.size())) {
+      text.replace(at, rest.size(), shown);
+    }
+  }
+  return text;
 }
 
 // One lock id in sixty-four begins with a dash, and would be taken for an option. None of ours looks like one.
@@ -119,9 +141,6 @@ int main(int argc, char** argv) {
 
   RunArguments running;
   bool no_wait = false;
-  Words arguments(argv + 1, argv + argc);
-  const auto after_marker = take_command_line(arguments);
-  protect_lock_ids(arguments);
   auto* run_command = app.add_subcommand("run", "Run a command while holding a lock; its exit code is returned");
   run_command->footer("Example: syncguard run --key backup --no-wait -- tar -cf /backup/home.tar /home");
   run_command->add_option("--key", running.key, "What to lock; without it, the command's name")->type_name("KEY");
@@ -137,12 +156,10 @@ int main(int argc, char** argv) {
   add_duration(run_command, "--kill-after", running.kill_after,
                "SIGTERM comes so long before SIGKILL when the lock is about to be lost; at most a third of the ttl",
                "5s");
-  run_command->add_option("CMD", running.command, "The command and its arguments, after --");
+  // For the help alone: it is never left for CLI11 to look at.
+  Words shown_only;
+  run_command->add_option("CMD", shown_only, "The command and its arguments, all that follows; -- may stand before it");
   run_command->callback([&] {
-    if (!after_marker.empty()) {
-      if (!running.command.empty()) throw CLI::ValidationError("CMD", "stands after --, all of it");
-      running.command = after_marker;
-    }
     if (running.command.empty()) throw CLI::RequiredError("CMD");
     if (no_wait) running.wait = std::chrono::milliseconds(0);
     own_action = [&](const ClientOptions& options, const Output& output) { return run(url, options, running, output); };
@@ -219,6 +236,11 @@ int main(int argc, char** argv) {
     own_action = [](const ClientOptions&, const Output& output) { return backends(output); };
   });
 
+  const Words typed(argv + 1, argv + argc);
+  Words arguments = typed;
+  running.command = take_command_line(arguments, app, *run_command);
+  protect_lock_ids(arguments);
+  const bool json_asked = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   try {
     const auto word = find_command(arguments);
     const auto is_named = [&](const CLI::App* command) { return command->get_name() == *word; };
@@ -231,17 +253,18 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // Help and version are errors to CLI11, with the code of success.
     const bool wrong = error.get_exit_code() != 0;
-    if (wrong && std::find(argv, argv + argc, std::string_view("--json")) != argv + argc) {
-      const auto object_on = run_command->parsed() ? ObjectOn::err : ObjectOn::out;
-      Output(true, Verbosity::normal, object_on).error(LockError(ErrorCode::invalid_argument, error.what()));
-    } else {
+    if (!wrong) {
       app.exit(error);
-      const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-      if (unexpected && run_command->parsed() && after_marker.empty()) {
-        std::cerr << "If it is meant for the command, put -- before the command.\n";
-      }
+      return exit_yes;
     }
-    return wrong ? exit_usage : exit_yes;
+    const auto message = without_urls(error.what(), typed);
+    if (json_asked) {
+      const auto object_on = run_command->parsed() ? ObjectOn::err : ObjectOn::out;
+      Output(true, Verbosity::normal, object_on).error(LockError(ErrorCode::invalid_argument, message));
+    } else {
+      app.exit(CLI::ParseError(message, error.get_exit_code()));
+    }
+    return exit_usage;
   }
 
   if (url.empty()) url = "sqlite:";
@@ -258,6 +281,8 @@ int main(int argc, char** argv) {
     return action(locks, output, signals.token());
   } catch (const LockError& error) {
     output.error(error);
+    // 130 all the same, where it does not end us.
+    if (error.code() == ErrorCode::aborted && StopOnSignals::received() == SIGINT) end_by(SIGINT);
     return exit_code_of(error.code());
   } catch (const std::exception& error) {
     output.error(LockError(ErrorCode::internal, error.what()));

@@ -4,9 +4,33 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <iostream>
 
 namespace syncguard::command {
+namespace {
+
+std::string words_of(const std::exception_ptr& cause) {
+  try {
+    if (cause) std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "of an unknown kind";
+  }
+  return "";
+}
+
+std::string without(std::string text, const std::string& identifier) {
+  if (identifier.empty()) return text;
+  const std::string hidden = "...";
+  for (auto at = text.find(identifier); at != std::string::npos; at = text.find(identifier, at + hidden.size())) {
+    text.replace(at, identifier.size(), hidden);
+  }
+  return text;
+}
+
+}  // namespace
 
 void Output::print(const nlohmann::ordered_json& object) const {
   // Error messages may repeat what was typed, which need not be UTF-8.
@@ -49,6 +73,9 @@ void Output::error(const LockError& error) const {
   } else {
     error_line(message + " (" + code + ")");
   }
+  // A server's own words may contain anything, and are for those alone who asked for everything.
+  const auto& context = error.context();
+  if (context.cause) detail("the cause: " + without(without(words_of(context.cause), context.key), context.lock_id));
 }
 
 std::string local_time(Timestamp time) {

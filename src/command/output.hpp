@@ -32,7 +32,8 @@ class Output {
   void detail(const std::string& text) const;
   // Why the result is not what was wanted: on stderr, also with -q; not with --json, whose object says it.
   void error_line(const std::string& text) const;
-  // {"error":{"code":…,"message":…}} with --json, else a line on stderr, also with -q.
+  // {"error":{"code":…,"message":…}} with --json, else a line on stderr, also with -q. With -v also its cause, without
+  // the key and the lock id.
   void error(const LockError& error) const;
 
  private:

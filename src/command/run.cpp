@@ -81,21 +81,31 @@ class Supervisor {
     }
   }
 
-  // As the shell that started us expects of a job. Goes on when somebody continues us, or at once where nobody could:
-  // the system does not stop what no shell watches.
-  void stop_by(int signal) const {
+  // As the shell that started us expects of a job. Goes on when somebody continues us, or soon where nobody could: the
+  // system does not stop what no shell watches.
+  void stop_by(int reason) const {
+    // Unlike SIGSTOP, it stops us only where somebody is there to let us go on.
+    const int signal = reason == SIGSTOP ? SIGTSTP : reason;
     sigset_t this_one;
     sigemptyset(&this_one);
     sigaddset(&this_one, signal);
-    raise(signal);
+    // The terminal would have told the whole job, such as a script that we are a part of.
+    kill(0, signal);
     pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
     if (sigismember(&passed_on_, signal) == 1) pthread_sigmask(SIG_BLOCK, &this_one, nullptr);
+    // If nothing stopped us, a command that wants the terminal would ask for it again at once, and again.
+    pollfd sources[] = {{.fd = guardian_.descriptor(), .events = POLLIN, .revents = 0},
+                        {.fd = signals_, .events = POLLIN, .revents = 0}};
+    constexpr int a_second = 1000;
+    poll(sources, 2, signal == SIGTSTP ? 0 : a_second);
     // What continued us need not be told to the command twice.
     sigset_t continued;
     sigemptyset(&continued);
     sigaddset(&continued, SIGCONT);
     const timespec no_time{};
-    sigtimedwait(&continued, nullptr, &no_time);
+    const bool were_stopped = sigtimedwait(&continued, nullptr, &no_time) == SIGCONT;
+    // Whoever stopped the command from outside lets it go on, too. Its lock is renewed meanwhile.
+    if (reason == SIGSTOP && !were_stopped) return;
     guardian_.go_on();
   }
 
@@ -137,9 +147,13 @@ bool give_back(Lease& lease, const Output& output) {
   }
 }
 
-}  // namespace
+struct Result {
+  int exit_code;
+  int killed_by = 0;  // the signal, if it was the terminal's
+};
 
-int run(const std::string& url, const ClientOptions& options, const RunArguments& arguments, const Output& output) {
+Result run_locked(const std::string& url, const ClientOptions& options, const RunArguments& arguments,
+                  const Output& output) {
   const Key key(arguments.key.empty() ? name_of(arguments.command.at(0)) : arguments.key);
   Charge charge{.command = arguments.command,
                 .key = key.str(),
@@ -154,19 +168,22 @@ int run(const std::string& url, const ClientOptions& options, const RunArguments
   client_options.callbacks.on_extended = [&](const ExtendContext& extended) { guardian.prolong(extended.deadline); };
   std::optional<Locks> locks;
   std::optional<Lease> lease;
+  std::stop_token interrupted;
   {
     const StopOnSignals signals;
+    interrupted = signals.token();
     locks = open(url, client_options);
     const AcquireOptions wanted{.ttl = arguments.ttl, .auto_extend = true};
-    lease = wait_for_lock(*locks, key, wanted, arguments.wait, output, signals.token());
-    if (lease && signals.token().stop_requested()) {
-      lease->release();
-      throw LockError(ErrorCode::aborted, "interrupted");
-    }
+    lease = wait_for_lock(*locks, key, wanted, arguments.wait, output, interrupted);
+  }
+  // Only now does nobody take signals away any more: the next one is the command's.
+  if (interrupted.stop_requested()) {
+    if (lease) give_back(*lease, output);
+    throw LockError(ErrorCode::aborted, "interrupted");
   }
   if (!lease) {
     output.result({{"ok", false}, {"reason", "locked"}}, "");
-    return arguments.conflict_exit_code;
+    return {.exit_code = arguments.conflict_exit_code};
   }
 
   output.detail("acquired with fence " + lease->fence().str() + " until " + local_time(lease->expires_at()) +
@@ -182,25 +199,38 @@ int run(const std::string& url, const ClientOptions& options, const RunArguments
                                    {"lockId", lease->id().str()},
                                    {"fence", lease->fence().str()},
                                    {"expiresAtMs", lease->expires_at().time_since_epoch().count()}};
-  int exit_code = 0;
+  Result result{};
   if (end.lock_lost) {
     // It is gone, or is about to expire.
     lease->detach();
   }
   if (end.lock_lost || !give_back(*lease, output)) {
-    exit_code = arguments.lost_exit_code;
+    result.exit_code = arguments.lost_exit_code;
     object = {{"ok", false}, {"reason", "lost"}};
     output.error_line(end.lock_lost ? "the lock was lost, and the command was ended"
                                     : "the lock was gone when the command ended: others may have run beside it");
   } else if (!end.started) {
-    exit_code = end.value == ENOENT ? exit_not_found : exit_not_executable;
+    result.exit_code = end.value == ENOENT ? exit_not_found : exit_not_executable;
+    object = {{"ok", false}, {"reason", "not-started"}};
     output.error_line(arguments.command[0] + ": " + std::generic_category().message(end.value));
+  } else if (WIFEXITED(end.value)) {
+    result.exit_code = WEXITSTATUS(end.value);
   } else {
-    exit_code = WIFEXITED(end.value) ? WEXITSTATUS(end.value) : 128 + WTERMSIG(end.value);
+    const int signal = WTERMSIG(end.value);
+    result.exit_code = 128 + signal;
+    if (signal == SIGINT || signal == SIGQUIT) result.killed_by = signal;
   }
-  object["exitCode"] = exit_code;
+  object["exitCode"] = result.exit_code;
   output.result(object, "");
-  return exit_code;
+  return result;
+}
+
+}  // namespace
+
+int run(const std::string& url, const ClientOptions& options, const RunArguments& arguments, const Output& output) {
+  const auto result = run_locked(url, options, arguments, output);
+  if (result.killed_by != 0) end_by(result.killed_by);
+  return result.exit_code;
 }
 
 }  // namespace syncguard::command

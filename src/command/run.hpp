@@ -24,7 +24,8 @@ struct RunArguments {
 };
 
 // Returns what the shell is to be told: the command's own exit code, 128 and the signal's number if one killed it, 126
-// or 127 if it could not be started, or one of the two above. Throws LockError. Call it before there are threads.
+// or 127 if it could not be started, or one of the two above. Does not return where SIGINT or SIGQUIT killed the
+// command: it dies of the same. Throws LockError. Call it before there are threads.
 int run(const std::string& url, const ClientOptions& options, const RunArguments& arguments, const Output& output);
 
 }  // namespace syncguard::command

@@ -2,13 +2,33 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <system_error>
 
 namespace syncguard::command {
+namespace {
+
+std::atomic<int> received_signal = 0;
+
+}  // namespace
+
+void end_by(int signal) {
+  // SIGQUIT would leave a core file, of a process that has done nothing wrong.
+  prctl(PR_SET_DUMPABLE, 0);
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  sigaction(signal, &by_default, nullptr);
+  sigset_t this_one;
+  sigemptyset(&this_one);
+  sigaddset(&this_one, signal);
+  raise(signal);
+  pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
+}
 
 sigset_t not_ignored(std::initializer_list<int> signals) {
   sigset_t chosen;
@@ -31,10 +51,15 @@ StopOnSignals::StopOnSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
     while (poll(sources, 2, -1) < 0) {
     }
     signalfd_siginfo received{};
-    if (sources[0].revents != 0 && read(signals, &received, sizeof received) > 0) stop.request_stop();
+    if (sources[0].revents != 0 && read(signals, &received, sizeof received) > 0) {
+      received_signal = static_cast<int>(received.ssi_signo);
+      stop.request_stop();
+    }
     close(signals);
   });
 }
+
+int StopOnSignals::received() noexcept { return received_signal; }
 
 StopOnSignals::~StopOnSignals() {
   eventfd_write(end_, 1);

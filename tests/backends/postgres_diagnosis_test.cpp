@@ -81,6 +81,8 @@ TEST_F(PostgresDiagnosis, WarnsOfARemoteHostThatNobodyVerifies) {
   EXPECT_THAT(verdict("TLS", remote), StartsWith("warning: with sslmode prefer"));
   EXPECT_THAT(verdict("TLS", remote + "&sslmode=require"), StartsWith("warning: with sslmode require"));
   EXPECT_THAT(verdict("TLS", remote + "&sslmode=verify-full"), StartsWith("fine"));
+  const std::string list = "postgres://user@127.0.0.1:" + std::to_string(free_port()) + ",192.0.2.1/db";
+  EXPECT_THAT(verdict("TLS", list + "?operation_timeout=50ms"), StartsWith("warning")) << "one of them is enough";
 }
 
 }  // namespace

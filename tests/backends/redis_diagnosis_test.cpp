@@ -2,6 +2,7 @@
 
 #include "eventually.hpp"
 #include "findings.hpp"
+#include "servers/fake_redis.hpp"
 #include "servers/redis_server.hpp"
 
 #include <gmock/gmock.h>
@@ -46,6 +47,12 @@ TEST(RedisDiagnosis, FailsOnAServerThatEvicts) {
   EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "eviction"), StartsWith("failure: with volatile-ttl a lock"));
   server.command({"CONFIG", "SET", "maxmemory-policy", "noeviction"});
   EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "eviction"), StartsWith("fine"));
+}
+
+TEST(RedisDiagnosis, WarnsWhereItCannotReadWhetherTheServerEvicts) {
+  // A time, whatever is asked, also where INFO should be.
+  const FakeRedis server({.answer = "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n"});
+  EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "eviction"), HasSubstr("could not be read"));
 }
 
 TEST(RedisDiagnosis, FailsOnWhatCannotBeReachedOrRefuses) {

@@ -478,11 +478,40 @@ TEST_F(Sqlite, FindsPermissionsThatAreTooWide) {
   EXPECT_THAT(verdict_on(locks.diagnose(), "permissions of the folder"), ::testing::StartsWith("failure: 0777"));
 }
 
+TEST_F(Sqlite, MakesAMissingIndexAgainAndKeepsItsFences) {
+  auto locks = client();
+  const auto before = locks.acquire("k").fence();
+  Outsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
+  const auto advice = [&] {
+    for (const auto& finding : locks.diagnose()) {
+      if (finding.check == "schema") return finding.advice;
+    }
+    return std::string("no such check");
+  };
+  EXPECT_THAT(advice(), ::testing::HasSubstr("`syncguard setup`"));
+  (void)locks.setup();
+  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("fine"));
+  EXPECT_GT(locks.acquire("k").fence(), before);
+
+  Outsider{path}("CREATE TABLE theirs (x)");
+  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("warning"));
+  EXPECT_THAT(advice(), ::testing::HasSubstr("never the file"));
+  Outsider{path}("DROP TABLE syncguard_fence_counters");
+  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure: syncguard_fence_counters"));
+  EXPECT_THAT(advice(), ::testing::StartsWith("restore a backup"));
+}
+
+TEST_F(Sqlite, FindsAPathThatCannotBe) {
+  std::filesystem::create_directories(path.parent_path());
+  path = path.parent_path() / std::string(300, 'n');
+  EXPECT_THAT(verdict_on(client().diagnose(), "file"), ::testing::StartsWith("failure: cannot be reached"));
+}
+
 TEST_F(Sqlite, FindsAMissingIndexADamagedAndAForeignFile) {
   auto locks = client();
   (void)locks.setup();
   Outsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
-  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure"));
+  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure: idx_syncguard_locks_lock_id"));
   locks.close();
 
   std::filesystem::remove_all(path.parent_path());

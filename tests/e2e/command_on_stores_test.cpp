@@ -10,7 +10,6 @@
 
 #include <chrono>
 #include <map>
-#include <thread>
 
 namespace syncguard::testing {
 namespace {
@@ -44,6 +43,10 @@ struct CommandOn : ::testing::TestWithParam<StoreKind> {
   }
   [[nodiscard]] Outcome run(std::vector<std::string> arguments) const {
     return CommandProcess(url, std::move(arguments)).finish();
+  }
+  // It needs -v, to say so.
+  static bool begins_to_wait(const CommandProcess& process) {
+    return eventually([&] { return process.err().find("locked by somebody else: waiting") != std::string::npos; });
   }
   [[nodiscard]] std::string acquired(const std::string& name) const {
     return run({"--json", "acquire", name}).json().at("lockId").get<std::string>();
@@ -121,7 +124,8 @@ TEST_P(CommandOn, SayWhatIsKnownAboutALock) {
 
 TEST_P(CommandOn, WaitUntilTheLockIsReleased) {
   const auto id = acquired(key);
-  CommandProcess waiting(url, {"acquire", key, "--wait", "1m", "-q"});
+  CommandProcess waiting(url, {"acquire", key, "--wait", "1m", "-v"});
+  ASSERT_TRUE(begins_to_wait(waiting));
   EXPECT_FALSE(waiting.has_ended());
   EXPECT_EQ(run({"-q", "release", id}).exit_code, 0);
   EXPECT_EQ(waiting.finish().exit_code, 0);
@@ -129,8 +133,8 @@ TEST_P(CommandOn, WaitUntilTheLockIsReleased) {
 
 TEST_P(CommandOn, BeInterruptedAndLeaveNoLock) {
   const auto id = acquired(key);
-  CommandProcess waiting(url, {"--json", "acquire", key, "--wait", "1m"});
-  std::this_thread::sleep_for(300ms);
+  CommandProcess waiting(url, {"--json", "acquire", key, "--wait", "1m", "-v"});
+  ASSERT_TRUE(begins_to_wait(waiting));
   waiting.send(SIGINT);
   const auto interrupted = waiting.finish();
   EXPECT_EQ(interrupted.exit_code, 130);
@@ -152,7 +156,8 @@ TEST_P(CommandOn, RunACommandUnderALock) {
   const auto conflict = run({"run", "--json", "--key", key, "--no-wait", "--", "true"});
   EXPECT_EQ(conflict.exit_code, 75);
   EXPECT_EQ(json::parse(conflict.err), (json{{"ok", false}, {"reason", "locked"}}));
-  CommandProcess waiting(url, {"run", "--key", key, "--", "true"});
+  CommandProcess waiting(url, {"run", "--key", key, "-v", "--", "true"});
+  ASSERT_TRUE(begins_to_wait(waiting));
   EXPECT_EQ(run({"-q", "release", id}).exit_code, 0);
   EXPECT_EQ(waiting.finish().exit_code, 0);
 }

@@ -35,6 +35,15 @@ inline void use_default_signals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+// Whether a process has made its provisions for signals.
+inline bool waits_for_signals(pid_t process) {
+  std::istringstream status(text_of_file("/proc/" + std::to_string(process) + "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1U) != 0;
+  }
+  return false;
+}
+
 struct Outcome {
   int exit_code = -1;  // 128 and the signal's number if one killed it
   std::string out;

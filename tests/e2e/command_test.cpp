@@ -1,6 +1,9 @@
 // The syncguard command, by running it.
 
 #include "e2e/command_process.hpp"
+#if SYNCGUARD_HAS_REDIS
+#include "servers/fake_redis.hpp"
+#endif
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +15,7 @@ namespace syncguard::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Command : ::testing::Test {
   TemporaryFolder folder;
@@ -44,6 +48,44 @@ TEST_F(Command, SaysWhatIsWrongWithItsArguments) {
   EXPECT_EQ(run({"--json", "release", "short"}).json().at("error").at("code"), "InvalidArgument");
   EXPECT_EQ(run({"--json", "aquire"}).json().at("error").at("code"), "InvalidArgument");
 }
+
+TEST_F(Command, DoesNotRepeatAPasswordThatStandsInTheWrongPlace) {
+  const std::string store = "redis://user:very secret@host";
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--ulr", store, "run", "--", "true"},
+                                                    {"--ulr=" + store, "is-locked", "k"},
+                                                    {"is-locked", "k", "--ulr", store},
+                                                    {"is-locked", "k", "-u" + store},
+                                                    {"is-locked", "k", "-q" + store},
+                                                    {"run", "--ulr=" + store, "--", "true"},
+                                                    {"run", "--lost-exit-code", store, "--", "true"},
+                                                    {"run", "--lost-exit-code=" + store, "--", "true"},
+                                                    {"run", "--json=" + store, "--", "true"},
+                                                    {"acquire", "k", "--ttl", store},
+                                                    {"release", store},
+                                                    {store}}) {
+    for (const bool json : {false, true}) {
+      auto words = arguments;
+      if (json) words.insert(words.begin(), "--json");
+      const auto outcome = run(words);
+      EXPECT_EQ(outcome.exit_code, 2) << ::testing::PrintToString(words);
+      EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("secret"))) << ::testing::PrintToString(words);
+    }
+  }
+  EXPECT_THAT(run({"--ulr", store, "is-locked", "k"}).err, HasSubstr("There is no command 'redis://...'"));
+}
+
+#if SYNCGUARD_HAS_REDIS
+TEST_F(Command, TellsTheCauseOfAnErrorToThoseWhoAsk) {
+  const FakeRedis server({.answer = "-ODD something about my-secret-key\r\n"});
+  url = server.url();
+  const auto quiet = run({"acquire", "my-secret-key"});
+  EXPECT_EQ(quiet.exit_code, 70);
+  EXPECT_THAT(quiet.err, Not(HasSubstr("ODD")));
+  const auto verbose = run({"-v", "acquire", "my-secret-key"});
+  EXPECT_THAT(verbose.err, HasSubstr("ODD something about"));
+  EXPECT_THAT(verbose.err, Not(HasSubstr("my-secret-key")));
+}
+#endif
 
 TEST_F(Command, TakesLockIdsThatLookLikeOptions) {
   for (const std::string id : {"-AAAAAAAAAAAAAAAAAAAAA", "--AAAAAAAAAAAAAAAAAAAA", "-v-q-json-url-id-raw--"}) {

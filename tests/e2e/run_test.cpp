@@ -86,7 +86,6 @@ TEST_F(Run, GivesTheCommandItsArgumentsItsInputAndItsLock) {
   const auto echo = run({"run", "--", "printf", "<%s>", "--json", "-x", "", "a b", "--", "[c,d]"});
   EXPECT_EQ(echo.out, "<--json><-x><><a b><--><[c,d]>");
   EXPECT_THAT(echo.err, IsEmpty());
-  EXPECT_EQ(run({"run", "echo", "short"}).out, "short\n") << "-- may be left out where no option follows";
 
   const auto variables = run({"run", "--key", "my key", "--", "sh", "-c",
                               "echo $SYNCGUARD_KEY; echo $SYNCGUARD_LOCK_ID; echo $SYNCGUARD_FENCE"});
@@ -102,6 +101,17 @@ TEST_F(Run, GivesTheCommandItsArgumentsItsInputAndItsLock) {
   EXPECT_EQ(fence, "000000000000001");
   EXPECT_EQ(run({"run", "--", "/bin/sh", "-c", "echo $SYNCGUARD_KEY"}).out, "sh\n") << "by default its name";
   EXPECT_EQ(run({"run", "--", "sh", "-c", "echo $SYNCGUARD_DEBUG"}).out, "\n");
+}
+
+TEST_F(Run, LeavesToTheCommandWhatFollowsItsName) {
+  EXPECT_EQ(run({"run", "echo", "short"}).out, "short\n");
+  EXPECT_EQ(run({"run", "printf", "<%s>", "-v", "--json", "--key", "x", "--", "-y", "--help"}).out,
+            "<-v><--json><--key><x><--><-y><--help>");
+  const auto id_like = std::string("-") + std::string(21, 'A');
+  EXPECT_EQ(run({"-q", "run", "--key", "k", "--ttl=1m", "--wait", "1s", "printf", "<%s>", id_like}).out,
+            "<" + id_like + ">");
+  EXPECT_EQ(run({"run", "--url", url, "--no-wait", "sh", "-c", "echo $SYNCGUARD_KEY"}).out, "sh\n");
+  EXPECT_EQ(run({"run", "echo", "run"}).out, "run\n");
 }
 
 TEST_F(Run, HoldsTheLockFromBeforeTheCommandStartsUntilItHasEnded) {
@@ -136,6 +146,9 @@ TEST_F(Run, WritesItsObjectToStderrBecauseStdoutIsTheCommands) {
   EXPECT_EQ(object.at("fence"), "000000000000001");
   EXPECT_TRUE(object.at("expiresAtMs").is_number_integer());
   EXPECT_EQ(object.at("exitCode"), 3);
+  const auto missing = run({"run", "--json", "--", "no-such-command"});
+  EXPECT_EQ(nlohmann::json::parse(missing.err),
+            (nlohmann::json{{"ok", false}, {"reason", "not-started"}, {"exitCode", 127}}));
   const auto wrong = run({"run", "--json", "--ttl", "never", "--", "true"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_EQ(nlohmann::json::parse(wrong.err).at("error").at("code"), "InvalidArgument");
@@ -153,8 +166,8 @@ TEST_F(Run, SaysWhatIsWrongWithItsArguments) {
   };
   expect_usage_error({"run"}, "CMD");
   expect_usage_error({"run", "--"}, "CMD");
-  expect_usage_error({"run", "ls", "-l"}, "before the command");
-  expect_usage_error({"run", "ls", "--", "-l"}, "after --");
+  expect_usage_error({"run", "--key"}, "--key");
+  expect_usage_error({"run", "--kye", "k", "true"}, "--kye");
   expect_usage_error({"run", "--kye", "k", "--", "true"}, "--kye");
   expect_usage_error({"run", "--wait", "1s", "--no-wait", "--", "true"}, "--no-wait");
   expect_usage_error({"run", "--lost-exit-code", "256", "--", "true"}, "--lost-exit-code");
@@ -195,15 +208,6 @@ TEST_F(Run, PassesSignalsOn) {
   EXPECT_FALSE(is_locked("k"));
 }
 
-// Whether a process has made its provisions for signals.
-bool waits_for_signals(pid_t process) {
-  std::istringstream status(text_of_file("/proc/" + std::to_string(process) + "/status"));
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1U) != 0;
-  }
-  return false;
-}
-
 TEST_F(Run, IsInterruptedWhileItWaits) {
   auto locks = open(url);
   const auto held = locks.acquire("k");
@@ -237,11 +241,15 @@ TEST_F(Run, IgnoresWhatItWasStartedToIgnore) {
 
 TEST_F(Run, KeepsTheLockUntilNothingOfTheCommandsGroupIsLeft) {
   CommandProcess process(url, shell({"--key", "k", "--ttl", "2s"},
+                                    "echo $$ > leader; "
                                     "(until test -e go; do sleep 0.01; done; date +%s%N >> beats) & exit 5"));
-  ASSERT_TRUE(eventually([&] { return is_locked("k"); }));
-  std::this_thread::sleep_for(100ms);
-  EXPECT_FALSE(process.has_ended());
-  EXPECT_TRUE(is_locked("k")) << "the grandchild still runs";
+  ASSERT_TRUE(comes("leader"));
+  const auto leader = std::filesystem::path("/proc") / std::to_string(std::stoi(file("leader")));
+  ASSERT_TRUE(eventually([&] { return !std::filesystem::exists(leader); }));
+  auto locks = open(url);
+  const auto first = locks.lookup(Key("k")).value().expires_at;
+  EXPECT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first; })) << "still renewed";
+  EXPECT_FALSE(process.has_ended()) << "the grandchild still runs";
   std::ofstream(folder.path() / "go") << "!";
   EXPECT_EQ(process.finish().exit_code, 5);
   EXPECT_FALSE(file("beats").empty());
@@ -292,10 +300,10 @@ TEST_F(Run, EndsTheCommandBeforeTheLockExpiresOnAServerThatWasStopped) {
   url = server.plain_url();
   // One that ends when it is told to, and one that does not.
   CommandProcess polite(url,
-                        shell({"--key", "p", "--ttl", "5s", "--kill-after", "1600ms"},
+                        shell({"--key", "p", "--ttl", "9s", "--kill-after", "3s"},
                               "trap 'echo bye > farewell; exit 0' TERM; echo > begun; while :; do sleep 0.01; done"));
   CommandProcess stubborn(
-      url, shell({"--key", "k", "--ttl", "5s", "--kill-after", "1600ms"}, "trap 'date +%s%N >> told' TERM; " + beat));
+      url, shell({"--key", "k", "--ttl", "9s", "--kill-after", "3s"}, "trap 'date +%s%N >> told' TERM; " + beat));
   ASSERT_TRUE(comes("begun"));
   ASSERT_TRUE(beats());
   const auto expiry = [&] { return open(url).lookup(Key("k")).value().expires_at; };
@@ -311,7 +319,7 @@ TEST_F(Run, EndsTheCommandBeforeTheLockExpiresOnAServerThatWasStopped) {
   ASSERT_FALSE(file("told").empty()) << "SIGTERM came first";
   const auto told = std::chrono::nanoseconds(std::stoll(file("told")));
   EXPECT_GT(ended - told, 1s);
-  EXPECT_LT(ended - told, 5s);
+  EXPECT_LT(ended - told, 9s);
   server.resume();
   expect_no_beat_once_another_has_the_lock();
 }
@@ -390,12 +398,18 @@ struct RunAtATerminal : Run {
   Terminal terminal{url};
 
   RunAtATerminal() { terminal.type("cd " + folder.path().string() + "\n"); }
+
+  // And asks what came of it. Not on the line before: of that, a shell drops what follows a command that SIGINT killed.
+  void interrupt() const {
+    terminal.type(Terminal::ctrl_c);
+    terminal.type("echo code $?\n");
+  }
 };
 
 TEST_F(RunAtATerminal, CtrlCEndsTheCommand) {
-  terminal.type("$syncguard run --key k -- sh -c 'echo begun; exec sleep 60'; echo code $?\n");
+  terminal.type("$syncguard run --key k -- sh -c 'echo begun; exec sleep 60'\n");
   ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
-  terminal.type(Terminal::ctrl_c);
+  interrupt();
   EXPECT_THAT(terminal.wait_for("code 130"), Not(IsEmpty())) << terminal.everything();
   EXPECT_FALSE(is_locked("k"));
 }
@@ -410,11 +424,26 @@ TEST_F(RunAtATerminal, CtrlCThatTheCommandHandlesIsItsOwnAffair) {
 }
 
 TEST_F(RunAtATerminal, CtrlCAlsoEndsTheScriptAroundIt) {
-  terminal.type(
-      "bash -c '$syncguard run --key k -- sh -c \"echo begun; exec sleep 60\"; echo went on'; echo code $?\n");
-  ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
-  terminal.type(Terminal::ctrl_c);
-  EXPECT_THAT(terminal.wait_for("code 130"), Not(HasSubstr("went on"))) << terminal.everything();
+  // With the terminal, and without it.
+  for (const std::string where : {"", " > out"}) {
+    terminal.type("bash -c '$syncguard run --key k -- sh -c \"echo begun > /dev/tty; exec sleep 60\"" + where +
+                  "; echo went on'\n");
+    ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
+    interrupt();
+    EXPECT_THAT(terminal.wait_for("code 130"), Not(HasSubstr("went on"))) << where;
+    EXPECT_FALSE(is_locked("k"));
+  }
+}
+
+TEST_F(RunAtATerminal, CtrlCAlsoEndsTheScriptAroundOneThatWaits) {
+  auto locks = open(url);
+  const auto held = locks.acquire("k");
+  for (const std::string command : {"run --key k -- true", "acquire k --wait 1m"}) {
+    terminal.type("bash -c '$syncguard " + command + "; echo went on'\n");
+    ASSERT_THAT(terminal.wait_for("waiting for"), Not(IsEmpty()));
+    interrupt();
+    EXPECT_THAT(terminal.wait_for("code 130"), Not(HasSubstr("went on"))) << command;
+  }
 }
 
 TEST_F(RunAtATerminal, TheCommandReadsFromTheTerminal) {
@@ -450,6 +479,72 @@ TEST_F(RunAtATerminal, CtrlZStopsTheJobAndFgLetsItGoOn) {
   EXPECT_THAT(terminal.wait_for("finished"), Not(IsEmpty())) << terminal.everything();
   EXPECT_THAT(terminal.wait_for("code 0"), Not(IsEmpty()));
   EXPECT_FALSE(is_locked("k"));
+}
+
+TEST_F(RunAtATerminal, CtrlZAlsoStopsTheScriptAroundIt) {
+  terminal.type(
+      "bash -c '$syncguard run --key k --ttl 1m -- bash -c \"echo begun; until test -e go; do sleep 0.01; done\"; "
+      "echo w\"\"ent on'; echo code $?\n");
+  ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
+  terminal.type(Terminal::ctrl_z);
+  ASSERT_THAT(terminal.wait_for("code 148"), Not(HasSubstr("went on")));
+  std::ofstream(folder.path() / "go") << "!";
+  terminal.type("fg; echo code $?\n");
+  ASSERT_THAT(terminal.wait_for("went on"), Not(IsEmpty()));
+  EXPECT_THAT(terminal.wait_for("code 0"), Not(IsEmpty()));
+}
+
+TEST_F(RunAtATerminal, ACommandStoppedFromOutsideStopsTheJob) {
+  terminal.type(
+      "$syncguard run --key k --ttl 1m -- sh -c 'echo $$ > command; until test -e go; do sleep 0.01; done'; "
+      "echo code $?\n");
+  ASSERT_TRUE(comes("command"));
+  kill(std::stoi(file("command")), SIGSTOP);
+  ASSERT_THAT(terminal.wait_for("code 148"), Not(IsEmpty()));
+  std::ofstream(folder.path() / "go") << "!";
+  terminal.type("fg; echo code $?\n");
+  EXPECT_THAT(terminal.wait_for("code 0"), Not(IsEmpty()));
+}
+
+TEST_F(RunAtATerminal, ACommandStoppedFromOutsideKeepsItsLockWhereNoShellWatches) {
+  // In the shell's place, as with `ssh -t host syncguard run …`.
+  terminal.type(
+      "exec $syncguard run --key k --ttl 2s -- "
+      "sh -c 'echo $$ > command; until test -e go; do sleep 0.01; done; echo finished'\n");
+  ASSERT_TRUE(comes("command"));
+  const pid_t command = std::stoi(file("command"));
+  kill(command, SIGSTOP);
+  auto locks = open(url);
+  const auto first = locks.lookup(Key("k")).value().expires_at;
+  ASSERT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first + 3s; }))
+      << "renewed meanwhile";
+  EXPECT_THAT(text_of_file("/proc/" + std::to_string(command) + "/stat"), HasSubstr(") T ")) << "still stopped";
+  std::ofstream(folder.path() / "go") << "!";
+  kill(command, SIGCONT);
+  EXPECT_THAT(terminal.wait_for("finished"), Not(IsEmpty()));
+}
+
+TEST_F(RunAtATerminal, ACommandThatNobodyCanGiveTheTerminalDoesNotKeepTheProcessorBusy) {
+  // The subshell is gone at once: nobody watches this job.
+  terminal.type(
+      "($syncguard run --key k -- sh -c 'echo $PPID > guardian; read line < /dev/tty' & echo $! > syncguard)\n");
+  ASSERT_TRUE(comes("guardian"));
+  ASSERT_TRUE(comes("syncguard"));
+  const auto switches = [status = "/proc/" + std::to_string(std::stoi(file("guardian"))) + "/status"] {
+    const auto text = text_of_file(status);
+    const std::string name = "\nvoluntary_ctxt_switches:";
+    const auto place = text.find(name);
+    return place == std::string::npos ? -1 : std::stol(text.substr(place + name.size()));
+  };
+  // It asks, and is let go on, and asks again: each is a few times that the guardian waits.
+  const auto before = switches();
+  ASSERT_GE(before, 0);
+  ASSERT_TRUE(eventually([&] { return switches() > before + 1; })) << "it asks";
+  const auto first = switches();
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(switches(), first + 50);
+  kill(std::stoi(file("syncguard")), SIGTERM);
+  EXPECT_TRUE(eventually([&] { return !is_locked("k"); })) << "and can be ended";
 }
 
 TEST_F(RunAtATerminal, AJobInTheBackgroundAsksForTheTerminalByStopping) {
@@ -491,9 +586,9 @@ TEST_F(RunAtATerminal, ShowsWhatItWaitsForInOneLineAndErasesIt) {
 TEST_F(RunAtATerminal, CtrlCEndsTheWaiting) {
   auto locks = open(url);
   const auto held = locks.acquire("k");
-  terminal.type("$syncguard run --key k -- echo begun; echo code $?\n");
+  terminal.type("$syncguard run --key k -- echo begun\n");
   ASSERT_THAT(terminal.wait_for("waiting for"), Not(IsEmpty()));
-  terminal.type(Terminal::ctrl_c);
+  interrupt();
   EXPECT_THAT(terminal.wait_for("code 130"), Not(HasSubstr("begun"))) << terminal.everything();
 }
 

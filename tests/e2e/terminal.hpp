@@ -4,6 +4,8 @@
 #include "e2e/command_process.hpp"
 #include "eventually.hpp"
 
+#include <gtest/gtest.h>
+
 #include <pty.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -55,10 +57,11 @@ class Terminal {
   void type(const std::string& text) const {
     if (write(descriptor_, text.data(), text.size()) < 0) std::abort();
   }
-  // What was shown since the last call that found something, up to the end of text; empty if it does not come.
+  // What was shown since the last call that found something, up to the end of text. If it does not come, the test has
+  // failed, and the answer is empty.
   std::string wait_for(const std::string& text) {
     std::string found;
-    eventually([&] {
+    const bool came = eventually([&] {
       const std::lock_guard lock(mutex_);
       const auto place = shown_.find(text, seen_);
       if (place == std::string::npos) return false;
@@ -66,6 +69,7 @@ class Terminal {
       seen_ = place + text.size();
       return true;
     });
+    if (!came) ADD_FAILURE() << "'" << text << "' was not shown, but:\n" << everything();
     return found;
   }
   std::string everything() {

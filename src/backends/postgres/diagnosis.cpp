@@ -75,9 +75,12 @@ std::string libpq_setting(const std::string& connection, const char* keyword) {
   return given.empty() ? value_in(PQconndefaults()) : given;
 }
 
-bool is_local(std::string_view host) {
-  return host.empty() || host.starts_with('/') || host.starts_with('@') || host == "localhost" ||
-         host.starts_with("127.") || host == "::1";
+// Of a list of hosts, any may be the one that is connected to.
+bool is_local(const std::string& hosts) {
+  return std::ranges::all_of(parts_of(hosts), [](std::string_view host) {
+    return host.empty() || host.starts_with('/') || host.starts_with('@') || host == "localhost" ||
+           host.starts_with("127.") || host == "::1";
+  });
 }
 
 Finding encryption(const std::string& connection) {

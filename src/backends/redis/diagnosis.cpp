@@ -68,6 +68,9 @@ Finding eviction(const Fields& info) {
   const std::string advice = "set maxmemory-policy noeviction, and give it enough memory";
   if (limit == "0") return fine("eviction", "off: there is no maxmemory");
   if (policy == "noeviction") return fine("eviction", "off: maxmemory-policy is noeviction");
+  if (policy.empty()) {
+    return warning("eviction", "maxmemory and its policy could not be read", "make sure that it is off: " + advice);
+  }
   if (policy.starts_with("volatile-")) {
     return failure("eviction", "with " + policy + " a lock can be taken from its holder when memory is full", advice);
   }

@@ -143,6 +143,13 @@ void Database::prepare_file() {
   });
 }
 
+void Database::complete_schema() {
+  transaction([this] {
+    execute(sql::schema.data());
+    return true;
+  });
+}
+
 void Database::use_wal() {
   for (;;) {
     sqlite3_stmt* prepared = nullptr;

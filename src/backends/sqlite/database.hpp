@@ -81,6 +81,9 @@ class Database {
 
   [[nodiscard]] bool has_moved() noexcept;
 
+  // Makes the tables and indexes that are not there.
+  void complete_schema();
+
  private:
   void prepare_file();
   void use_wal();

@@ -6,7 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <set>
 #include <string>
+#include <system_error>
 
 namespace syncguard::sqlite {
 namespace {
@@ -21,6 +25,33 @@ std::string octal(mode_t mode) {
   for (mode_t rest = mode & permissions; rest != 0; rest >>= 3U)
     digits.insert(digits.begin(), static_cast<char>('0' + (rest & 7U)));
   return "0" + digits;
+}
+
+Finding schema(const std::set<std::string>& there) {
+  const auto expected = Store::expected_schema();
+  const auto names_not_in = [](const std::set<std::string>& names, const std::set<std::string>& others) {
+    std::string list;
+    for (const auto& name : names) {
+      if (!others.contains(name)) list += (list.empty() ? "" : ", ") + name;
+    }
+    return list;
+  };
+  const auto missing = names_not_in(expected, there);
+  const bool tables_missing = std::ranges::any_of(
+      expected, [&](const std::string& name) { return name.starts_with("syncguard_") && !there.contains(name); });
+  if (tables_missing) {
+    return failure(
+        "schema", missing + " missing",
+        "restore a backup; `syncguard setup` makes tables anew, but empty (without their table, fences begin "
+        "anew)");
+  }
+  if (!missing.empty()) return failure("schema", missing + " missing", "run `syncguard setup`, which makes it again");
+  const auto added = names_not_in(there, expected);
+  if (!added.empty()) {
+    return warning("schema", "has what SyncGuard did not make: " + added,
+                   "remove that (never the file), unless you know what it is for");
+  }
+  return fine("schema", "as it should be");
 }
 
 std::filesystem::path nearest_existing(std::filesystem::path path) {
@@ -81,7 +112,10 @@ std::vector<Finding> examine_place(const std::filesystem::path& path) {
   findings.push_back(file_system(place));
   struct stat status {};
   if (place != path) {
-    if (access(place.c_str(), W_OK | X_OK) == 0) {
+    if (stat(path.c_str(), &status) != 0 && errno != ENOENT) {
+      findings.push_back(failure("file", "cannot be reached: " + std::generic_category().message(errno),
+                                 "choose another path, or let this user search its folders"));
+    } else if (access(place.c_str(), W_OK | X_OK) == 0) {
       findings.push_back(fine("file", "not there yet; it is made on first use"));
     } else {
       findings.push_back(failure("file", "not there, and cannot be made by this user",
@@ -101,13 +135,7 @@ std::vector<Finding> examine(const Store::Health& health) {
   } else {
     findings.push_back(failure("journal", "its mode is " + health.journal_mode, "stop whatever else uses the file"));
   }
-  if (health.schema == Store::expected_schema()) {
-    findings.push_back(fine("schema", "as it should be"));
-  } else {
-    findings.push_back(
-        failure("schema", "tables or indexes are missing, or others were added",
-                "stop all users of the file and remove it (fences then begin anew), or restore a backup"));
-  }
+  findings.push_back(schema(health.schema));
   if (health.integrity == "ok") {
     findings.push_back(fine("integrity", "the database is intact"));
   } else {

@@ -128,7 +128,8 @@ class SqliteBackend : public Backend {
       return finding.check == "file system" && finding.verdict == Finding::Verdict::failure;
     });
     // To open it would make it.
-    if (hopeless || !std::filesystem::exists(path_)) co_return findings;
+    std::error_code unreachable;
+    if (hopeless || !std::filesystem::exists(path_, unreachable)) co_return findings;
     std::optional<LockError> problem;
     try {
       std::function<Store::Health(Store&)> step = [](Store& store) { return store.health(); };
@@ -151,8 +152,11 @@ class SqliteBackend : public Backend {
   asio::awaitable<std::string> setup(const CallLimits& limits) override {
     std::error_code ignored;
     const bool existed = std::filesystem::exists(path_, ignored);
-    // To open it makes it.
-    std::function<bool(Store&)> step = [](Store&) { return true; };
+    // To open it makes it. In one that was there, an index may have been removed.
+    std::function<bool(Store&)> step = [](Store& store) {
+      store.complete_schema();
+      return true;
+    };
     co_await parts_->worker.run(std::move(step), limits);
     co_return "the database " + path_.string() + (existed ? " was there already" : " was made");
   }

@@ -238,15 +238,19 @@ Store::Health Store::health() {
     return query.next() ? query.text(0) : "";
   };
   database_.transaction([] { return true; });
+  std::set<std::string> schema;
+  auto names = database_.query("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'");
+  while (names.next()) schema.insert(names.text(0));
   return {.journal_mode = answer("PRAGMA journal_mode"),
-          .schema = answer("SELECT group_concat(name) FROM (SELECT name FROM sqlite_schema "
-                           "WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@' ORDER BY name)"),
+          .schema = std::move(schema),
           .integrity = answer("PRAGMA quick_check(1)")};
 }
 
-std::string Store::expected_schema() {
-  return "idx_syncguard_locks_expires,idx_syncguard_locks_lock_id,idx_syncguard_locks_waiters_key,"
-         "idx_syncguard_locks_waiters_waiter,syncguard_fence_counters,syncguard_locks,syncguard_locks_waiters";
+std::set<std::string> Store::expected_schema() {
+  return {"idx_syncguard_locks_expires",     "idx_syncguard_locks_lock_id",
+          "idx_syncguard_locks_waiters_key", "idx_syncguard_locks_waiters_waiter",
+          "syncguard_fence_counters",        "syncguard_locks",
+          "syncguard_locks_waiters"};
 }
 
 }  // namespace syncguard::sqlite

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,12 +61,14 @@ class Store {
   // For diagnosis.
   struct Health {
     std::string journal_mode;
-    std::string schema;     // the names of all tables and indexes
-    std::string integrity;  // "ok", or what SQLite finds wrong
+    std::set<std::string> schema;  // the names of all tables and indexes
+    std::string integrity;         // "ok", or what SQLite finds wrong
   };
   // Also shows that the database can be written to, without writing.
   Health health();
-  static std::string expected_schema();
+  static std::set<std::string> expected_schema();
+  // Makes the tables and indexes that are not there.
+  void complete_schema() { database_.complete_schema(); }
 
   // Whether the file is not the one at its path any more: then nobody else sees what is done here.
   [[nodiscard]] bool has_moved() { return database_.has_moved(); }
