@@ -184,7 +184,8 @@ TEST_P(CommandOn, SetUpAndDiagnose) {
   const auto doctor = run({"--json", "doctor"});
   EXPECT_EQ(doctor.exit_code, 0) << doctor.out;
   EXPECT_EQ(doctor.json().at("ok"), true);
-  for (const auto& check : doctor.json().at("checks")) {
+  const auto report = doctor.json();
+  for (const auto& check : report.at("checks")) {
     EXPECT_THAT(fields_of(check), ::testing::UnorderedElementsAre("check", "verdict", "found", "advice"));
   }
   EXPECT_THAT(run({"doctor"}).out, HasSubstr("fine"));
