@@ -41,15 +41,16 @@ grpc::ChannelArguments arguments(const Endpoint& endpoint) {
 
 // gRPC 1.51 ends the threads that call us with the last channel that uses them, and crashes where such a thread is the
 // one that lets go of it. So a channel that leads nowhere uses them too, and is never let go.
-void keep_callback_threads() {
-  [[maybe_unused]] static const auto* const kept = [] {
-    auto* channel = new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("", nullptr));
+const std::shared_ptr<grpc::Channel>& channel_to_nowhere() {
+  static const auto* const kept = [] {
+    const auto* channel = new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("", nullptr));
     using wire::CommitRequest;
     using wire::CommitResponse;
     std::make_shared<Call<CommitRequest, CommitResponse>>(CommitRequest())
         ->start(*channel, Method<CommitRequest, CommitResponse>{"/"});
     return channel;
   }();
+  return *kept;
 }
 
 std::shared_ptr<grpc::Channel> make_channel(const Endpoint& endpoint) {
@@ -59,7 +60,7 @@ std::shared_ptr<grpc::Channel> make_channel(const Endpoint& endpoint) {
                     "there are no credentials for Google Cloud: set GOOGLE_APPLICATION_CREDENTIALS to a key file, run "
                     "`gcloud auth application-default login`, or name an emulator by FIRESTORE_EMULATOR_HOST");
   }
-  keep_callback_threads();
+  if (!channel_to_nowhere()) throw LockError(ErrorCode::internal, "gRPC has no threads to call us");
   return grpc::CreateCustomChannel(endpoint.address, credentials, arguments(endpoint));
 }
 
