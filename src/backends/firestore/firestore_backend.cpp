@@ -190,10 +190,7 @@ class FirestoreBackend : public Backend {
       if (lock.lock_id == request.lock_id) {
         co_return Granted{lock.fence, lock.expires_at, lock.expires_at - read.now};
       }
-      const auto free_in = core::free_in(lock.expires_at, read.now);
-      // To be looked at again soon by one who waits for a deletion that it may not be told of.
-      const auto look_again_in = random_between(milliseconds(10), milliseconds(50));
-      co_return Contended{listener_->was_told_gone(names.lock) ? std::min(look_again_in, free_in) : free_in};
+      co_return Contended{std::min(look_again_in(names.lock), core::free_in(lock.expires_at, read.now))};
     }
     const auto fence = core::next_fence(read.newest_fence.value());
     const LockRecord lock{.key = request.key,
@@ -207,6 +204,20 @@ class FirestoreBackend : public Backend {
         firestore::put(firestore::counter_document(names.counter, fence, request.key), read.counter_document));
     if (!co_await database_->commit(std::move(writes), limits)) co_return std::nullopt;
     co_return Granted{fence, lock.expires_at, request.ttl};
+  }
+
+  // Who was just told that the lock is gone, and finds it taken again, most likely by the one who gave it back, tries a
+  // few times before it waits for the next time: order is not kept here, but nobody shall starve.
+  milliseconds look_again_in(const std::string& document) {
+    switch (listener_->last_told(document)) {
+      case Listener::Told::gone_just:
+        return random_between(milliseconds(2), milliseconds(8));
+      case Listener::Told::gone:
+        return random_between(milliseconds(10), milliseconds(50));
+      case Listener::Told::nothing:
+        break;
+    }
+    return milliseconds::max();
   }
 
   asio::awaitable<std::optional<bool>> try_to_retract(const AcquireRequest& request, const CallLimits& limits) {

@@ -15,6 +15,8 @@ constexpr Method<wire::ListenRequest, wire::ListenResponse> listen{"/google.fire
 // A stream that lasted this long was cut by chance.
 constexpr std::chrono::seconds lasting{10};
 constexpr std::chrono::milliseconds shortest_pause{100};
+// As long as the other backends reserve a key for the one who was told.
+constexpr std::chrono::milliseconds a_moment{50};
 constexpr std::chrono::milliseconds longest_pause{10'000};
 
 }  // namespace
@@ -242,6 +244,7 @@ void Listener::told(const std::string& document, Presence presence) {
     if (found == watches_.end()) return;
     found->second.told_gone = presence == Presence::gone;
     if (presence == Presence::there) return;
+    found->second.told_gone_at = std::chrono::steady_clock::now();
     add_wakes(found->second, wakes);
   }
   for (const auto& wake : wakes) wake();
@@ -260,10 +263,12 @@ void Listener::counted(const wire::ExistenceFilter& filter) {
   told(document, filter.count() == 0 ? Presence::gone : Presence::there);
 }
 
-bool Listener::was_told_gone(const std::string& document) {
+Listener::Told Listener::last_told(const std::string& document) {
   const std::lock_guard lock(mutex_);
   const auto found = watches_.find(document);
-  return found != watches_.end() && found->second.told_gone;
+  if (found == watches_.end()) return Told::nothing;
+  if (std::chrono::steady_clock::now() - found->second.told_gone_at < a_moment) return Told::gone_just;
+  return found->second.told_gone ? Told::gone : Told::nothing;
 }
 
 void Listener::ended(const Stream* stream, const grpc::Status& status) {

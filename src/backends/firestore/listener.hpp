@@ -27,9 +27,14 @@ class Listener : public std::enable_shared_from_this<Listener> {
   asio::awaitable<void> add(std::string document, LockId waiter, std::function<void()> wake, CallLimits limits);
   void remove(const std::string& document, const LockId& waiter);
 
-  // Whether the document is watched and was gone when the server last told anything of it. One that was there in
-  // between for a moment is never told of: who finds it there cannot rely on being told when it is gone.
-  [[nodiscard]] bool was_told_gone(const std::string& document);
+  // What was last told of a document. One that was there for a moment between two deletions is never told of: who finds
+  // it there where it is told gone cannot rely on being told when it is gone.
+  enum class Told {
+    nothing,    // it is not watched, or it is there
+    gone,       // it is gone
+    gone_just,  // it was gone a moment ago, whatever came since
+  };
+  [[nodiscard]] Told last_told(const std::string& document);
 
   // Ends the stream, and waits for that as long as limits allow.
   asio::awaitable<void> close(CallLimits limits);
@@ -43,6 +48,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
     // Whether changes are reported from now on.
     bool in_force = false;
     bool told_gone = false;
+    std::chrono::steady_clock::time_point told_gone_at{};
     std::map<LockId, std::function<void()>> waiters{};
     std::vector<std::shared_ptr<async::WakeUp>> waiting_to_be_in_force{};
   };
