@@ -2,6 +2,7 @@
 
 #include "core/clock_skew.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -15,6 +16,10 @@ constexpr std::chrono::milliseconds slow{100};
 
 std::string without_code(const LockError& error) {
   return std::string(error.what()).substr(to_string(error.code()).size() + 2);
+}
+
+void throw_if_stopped(const LockError& error) {
+  if (error.code() == ErrorCode::aborted) throw LockError(error);
 }
 
 }  // namespace
@@ -32,6 +37,7 @@ Finding failure(std::string check, std::string found, std::string advice) {
 }
 
 Finding obstacle(const LockError& error) {
+  throw_if_stopped(error);
   switch (error.code()) {
     case ErrorCode::auth_failed:
       return failure("authorised", without_code(error), "check the user, the password, and what that user may do");
@@ -42,6 +48,11 @@ Finding obstacle(const LockError& error) {
     default:
       return failure("reachable", without_code(error), "check that the store runs, and that the URL leads to it");
   }
+}
+
+Finding no_wake_ups(std::string check, const LockError& error, std::string advice) {
+  throw_if_stopped(error);
+  return warning(std::move(check), std::string("fails, so that waiting polls: ") + error.what(), std::move(advice));
 }
 
 Finding latency(std::chrono::microseconds round_trip) {
@@ -61,6 +72,23 @@ Finding skew(milliseconds ahead_of_server) {
   if (size >= skew_to_act_on) return failure("clock skew", found, advice);
   if (size >= skew_to_warn_of) return warning("clock skew", found, advice);
   return fine("clock skew", found);
+}
+
+void Contact::answered(std::chrono::nanoseconds took, std::optional<milliseconds> ahead_of_server) {
+  round_trips_.push_back(took);
+  if (ahead_of_server && (!skew_ || std::chrono::abs(*ahead_of_server) < std::chrono::abs(*skew_))) {
+    skew_ = ahead_of_server;
+  }
+}
+
+void Contact::report(std::vector<Finding>& findings) {
+  // The first one includes connecting.
+  round_trips_.erase(round_trips_.begin());
+  std::ranges::sort(round_trips_);
+  findings.push_back(fine("reachable", "yes"));
+  findings.push_back(
+      latency(std::chrono::duration_cast<std::chrono::microseconds>(round_trips_[round_trips_.size() / 2])));
+  if (skew_) findings.push_back(skew(*skew_));
 }
 
 }  // namespace syncguard::core

@@ -2,36 +2,24 @@
 
 #include "core/findings.hpp"
 
-#include <algorithm>
-
 namespace syncguard::firestore {
 namespace {
 
 using core::fine;
 using core::warning;
-using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // All that locks do, on documents that nobody has.
 asio::awaitable<void> examine(Database& database, const Names::OfKey& names, const LockId& id, CallLimits limits,
                               std::vector<Finding>& findings) {
-  constexpr int requests = 5;
-  std::vector<steady_clock::duration> round_trips;
-  std::optional<milliseconds> skew;
-  for (int i = 0; i < requests; ++i) {
+  core::Contact contact;
+  for (int i = 0; i < core::Contact::requests; ++i) {
     std::vector<std::string> wanted = {names.lock, names.counter};
     const auto sent_at = steady_clock::now();
     co_await database.read(std::move(wanted), limits);
-    // The first one includes connecting.
-    if (i > 0) round_trips.push_back(steady_clock::now() - sent_at);
-    const auto seen = database.clock_skew();
-    if (seen && (!skew || std::chrono::abs(*seen) < std::chrono::abs(*skew))) skew = seen;
+    contact.answered(steady_clock::now() - sent_at, database.clock_skew());
   }
-  std::ranges::sort(round_trips);
-  findings.push_back(fine("reachable", "yes"));
-  findings.push_back(
-      core::latency(std::chrono::duration_cast<std::chrono::microseconds>(round_trips[round_trips.size() / 2])));
-  if (skew) findings.push_back(core::skew(*skew));
+  contact.report(findings);
 
   co_await database.find(id, limits);
   findings.push_back(fine("index of lockId", "there: locks are found by their id"));
@@ -56,15 +44,10 @@ asio::awaitable<std::vector<Finding>> diagnose(Database& database, Listener& lis
     findings.push_back(warning("server", "an emulator: locks and fences are gone when it ends",
                                "unset FIRESTORE_EMULATOR_HOST for anything but tests"));
   }
-  std::optional<LockError> problem;
   try {
     co_await examine(database, names, id, limits, findings);
   } catch (const LockError& error) {
-    problem = error;
-  }
-  if (problem) {
-    if (problem->code() == ErrorCode::aborted) throw LockError(*problem);
-    findings.push_back(core::obstacle(*problem));
+    findings.push_back(core::obstacle(error));
     co_return findings;
   }
   try {
@@ -73,12 +56,7 @@ asio::awaitable<std::vector<Finding>> diagnose(Database& database, Listener& lis
     listener.remove(names.lock, id);
     findings.push_back(fine("listening", "possible: waiters are woken"));
   } catch (const LockError& error) {
-    problem = error;
-  }
-  if (problem) {
-    if (problem->code() == ErrorCode::aborted) throw LockError(*problem);
-    findings.push_back(warning("listening", std::string("fails, so that waiting polls: ") + problem->what(),
-                               "let this account listen to the lock collection"));
+    findings.push_back(core::no_wake_ups("listening", error, "let this account listen to the lock collection"));
   }
   co_return findings;
 }

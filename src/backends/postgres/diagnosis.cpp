@@ -192,13 +192,10 @@ void look_at_server(const Rows& rows, std::vector<Finding>& findings) {
 
 asio::awaitable<std::vector<Finding>> diagnose(Ask ask, Tables tables, std::string connection) {
   std::vector<Finding> findings;
-  std::optional<LockError> problem;
   std::optional<Rows> rows;
   try {
-    constexpr std::size_t requests = 5;
-    std::vector<steady_clock::duration> round_trips;
-    std::optional<milliseconds> skew;
-    for (std::size_t i = 0; i < requests; ++i) {
+    core::Contact contact;
+    for (int i = 0; i < core::Contact::requests; ++i) {
       std::string name = "clock";
       std::string sql = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
       std::vector<std::string> values;
@@ -206,17 +203,11 @@ asio::awaitable<std::vector<Finding>> diagnose(Ask ask, Tables tables, std::stri
       const Rows time = co_await ask(std::move(name), std::move(sql), std::move(values));
       const auto took = steady_clock::now() - sent_at;
       const auto host_time = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
-      // The first one includes connecting.
-      if (i > 0) round_trips.push_back(took);
-      const auto seen = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took),
+      const auto skew = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took),
                                          Timestamp(milliseconds(time.number(0, 0))));
-      if (!skew || std::chrono::abs(seen) < std::chrono::abs(*skew)) skew = seen;
+      contact.answered(took, skew);
     }
-    std::ranges::sort(round_trips);
-    findings.push_back(fine("reachable", "yes"));
-    findings.push_back(
-        core::latency(std::chrono::duration_cast<std::chrono::microseconds>(round_trips[round_trips.size() / 2])));
-    findings.push_back(core::skew(*skew));
+    contact.report(findings);
     std::string name = "diagnosis";
     std::string sql(sql::diagnosis);
     std::vector<std::string> values = {tables.locks(), tables.counters(), tables.waiters()};
@@ -224,11 +215,7 @@ asio::awaitable<std::vector<Finding>> diagnose(Ask ask, Tables tables, std::stri
     look_at_server(*rows, findings);
     look_at_tables(*rows, tables, findings);
   } catch (const LockError& error) {
-    problem = error;
-  }
-  if (problem) {
-    if (problem->code() == ErrorCode::aborted) throw LockError(*problem);
-    findings.push_back(core::obstacle(*problem));
+    findings.push_back(core::obstacle(error));
   }
   findings.push_back(encryption(connection));
   co_return findings;

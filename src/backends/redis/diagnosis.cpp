@@ -137,28 +137,19 @@ std::optional<Finding> refusal(const Reply& probed) {
 
 asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner) {
   std::vector<Finding> findings;
-  std::optional<LockError> problem;
   try {
-    constexpr std::size_t requests = 5;
-    std::vector<steady_clock::duration> round_trips;
-    std::optional<milliseconds> skew;
-    for (std::size_t i = 0; i < requests; ++i) {
+    core::Contact contact;
+    for (int i = 0; i < core::Contact::requests; ++i) {
       std::string request = format_command({"TIME"});
       const auto sent_at = steady_clock::now();
       const Reply reply = co_await examiner.ask(std::move(request));
       const auto took = steady_clock::now() - sent_at;
       const auto host_time = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
       if (reply.is_error()) throw LockError(ErrorCode::auth_failed, "TIME is refused: " + reply.text);
-      // The first one includes connecting.
-      if (i > 0) round_trips.push_back(took);
-      const auto seen = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took), time_of(reply));
-      if (!skew || std::chrono::abs(seen) < std::chrono::abs(*skew)) skew = seen;
+      const auto skew = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took), time_of(reply));
+      contact.answered(took, skew);
     }
-    std::ranges::sort(round_trips);
-    findings.push_back(fine("reachable", "yes"));
-    findings.push_back(
-        core::latency(std::chrono::duration_cast<std::chrono::microseconds>(round_trips[round_trips.size() / 2])));
-    findings.push_back(core::skew(*skew));
+    contact.report(findings);
 
     std::string ask_info = format_command({"INFO"});
     const Reply info_reply = co_await examiner.ask(std::move(ask_info));
@@ -190,23 +181,15 @@ asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner) {
       findings.push_back(refusal(probed).value_or(fine("authorised", "for everything that locks need")));
     }
   } catch (const LockError& error) {
-    problem = error;
-  }
-  if (problem) {
-    if (problem->code() == ErrorCode::aborted) throw LockError(*problem);
-    findings.push_back(core::obstacle(*problem));
+    findings.push_back(core::obstacle(error));
     co_return findings;
   }
   try {
     co_await examiner.subscribe();
     findings.push_back(fine("subscribing", "possible: waiters are woken"));
   } catch (const LockError& error) {
-    problem = error;
-  }
-  if (problem) {
-    if (problem->code() == ErrorCode::aborted) throw LockError(*problem);
-    findings.push_back(warning("subscribing", std::string("fails, so that waiting polls: ") + problem->what(),
-                               "let this user subscribe to the channels in docs/redis.md"));
+    findings.push_back(
+        core::no_wake_ups("subscribing", error, "let this user subscribe to the channels in docs/redis.md"));
   }
   co_return findings;
 }

@@ -130,7 +130,6 @@ class SqliteBackend : public Backend {
     // To open it would make it.
     std::error_code unreachable;
     if (hopeless || !std::filesystem::exists(path_, unreachable)) co_return findings;
-    std::optional<LockError> problem;
     try {
       std::function<Store::Health(Store&)> step = [](Store& store) { return store.health(); };
       const auto begin = std::chrono::steady_clock::now();
@@ -140,11 +139,7 @@ class SqliteBackend : public Backend {
       findings.push_back(core::latency(std::chrono::duration_cast<std::chrono::microseconds>(took)));
       for (auto& finding : sqlite::examine(health)) findings.push_back(std::move(finding));
     } catch (const LockError& error) {
-      problem = error;
-    }
-    if (problem) {
-      if (problem->code() == ErrorCode::aborted) throw LockError(*problem);
-      findings.push_back(core::obstacle(*problem));
+      findings.push_back(core::obstacle(error));
     }
     co_return findings;
   }
