@@ -83,7 +83,11 @@ struct Channel::Opening {
   }
 };
 
-Channel::Channel(Endpoint endpoint) : endpoint_(std::move(endpoint)), database_name_(endpoint_.database_name()) {}
+Channel::Channel(Endpoint endpoint)
+    : endpoint_(std::move(endpoint)),
+      database_name_(endpoint_.database_name()),
+      routing_("project_id=" + core::percent_encoded(endpoint_.project) +
+               "&database_id=" + core::percent_encoded(endpoint_.database)) {}
 
 asio::awaitable<std::shared_ptr<grpc::Channel>> Channel::open(CallLimits limits) {
   expect_no_fork_since_first_use();
@@ -144,9 +148,7 @@ asio::awaitable<void> Channel::close(CallLimits limits) {
 
 void Channel::prepare(grpc::ClientContext& context) const {
   context.AddMetadata("google-cloud-resource-prefix", database_name_);
-  // In this form also for databases that have a name.
-  context.AddMetadata("x-goog-request-params", "project_id=" + core::percent_encoded(endpoint_.project) +
-                                                   "&database_id=" + core::percent_encoded(endpoint_.database));
+  context.AddMetadata("x-goog-request-params", routing_);
   if (endpoint_.is_emulator) context.AddMetadata("authorization", "Bearer owner");
 }
 

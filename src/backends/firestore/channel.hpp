@@ -146,6 +146,8 @@ class Channel {
 
   const Endpoint endpoint_;
   const std::string database_name_;
+  // By which Google finds the database; in this form also for those that have a name.
+  const std::string routing_;
   std::mutex mutex_;
   std::shared_ptr<Opening> opening_;
 };
