@@ -39,8 +39,8 @@ inline void spawn_on(const asio::any_io_executor& strand, asio::awaitable<void> 
   });
 }
 
-// Whether what this thread starts now is all that it will do before it blocks, so that it should be sent at once
-// instead of together with what the thread does next.
+// Whether what this thread starts now is all that it will do before it blocks: to be sent at once instead of together
+// with what the thread does next, and free to block the thread by itself.
 inline bool& this_thread_is_about_to_block() noexcept {
   static thread_local bool about_to_block = false;
   return about_to_block;

@@ -17,17 +17,20 @@ struct Worker::Shared {
   explicit Shared(std::filesystem::path file) : path(std::move(file)) {}
 
   void work();
-  void perform(Job& job);
+  // Takes the lock back when it has performed the job without it.
+  void perform(Job& job, std::unique_lock<std::mutex>& lock);
+  void try_to_perform(Job& job);
   Database::Hooks hooks();
 
   const std::filesystem::path path;
-  // The thread's own.
+  // Of the thread that performs.
   std::optional<Store> store;
   Job* current = nullptr;
 
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<Job>> queue;
+  bool performing = false;
   bool ending = false;
   bool ended = false;
   std::shared_ptr<async::WakeUp> when_ended;
@@ -69,6 +72,15 @@ void Worker::enqueue(std::shared_ptr<Job> job) {
   shared_->changed.notify_all();
 }
 
+bool Worker::perform_if_idle(Job& job) {
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->performing || shared_->ending || !shared_->queue.empty()) return false;
+  shared_->perform(job, lock);
+  // Only for what came meanwhile: to wake the thread for nothing costs as much as to give it the job.
+  if (shared_->ending || !shared_->queue.empty()) shared_->changed.notify_all();
+  return true;
+}
+
 void Worker::run_in_background(std::function<void(Store&)> step) {
   auto job = std::make_shared<Job>();
   job->limits.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -93,15 +105,13 @@ void Worker::give_up(Job& job, async::WakeUp::Reason reason) {
 void Worker::Shared::work() {
   std::unique_lock lock(mutex);
   for (;;) {
-    changed.wait(lock, [this] { return ending || !queue.empty(); });
+    changed.wait(lock, [this] { return !performing && (ending || !queue.empty()); });
     if (queue.empty()) break;
     const auto job = std::move(queue.front());
     queue.pop_front();
     if (job->state == Job::State::abandoned) continue;
-    lock.unlock();
-    perform(*job);
+    perform(*job, lock);
     job->ended->wake();
-    lock.lock();
   }
   lock.unlock();
   store.reset();
@@ -124,7 +134,15 @@ Database::Hooks Worker::Shared::hooks() {
   return {.keep_waiting = keep_waiting, .may_write = may_write};
 }
 
-void Worker::Shared::perform(Job& job) {
+void Worker::Shared::perform(Job& job, std::unique_lock<std::mutex>& lock) {
+  performing = true;
+  lock.unlock();
+  try_to_perform(job);
+  lock.lock();
+  performing = false;
+}
+
+void Worker::Shared::try_to_perform(Job& job) {
   current = &job;
   try {
     // A file that was removed or replaced is not what the others use any more.

@@ -1,6 +1,7 @@
-// Runs the steps of the embedded backend off the I/O thread, one after the other.
+// Runs the steps of the embedded backend, one after the other, where they block nobody but their caller.
 #pragma once
 
+#include "async/spawn.hpp"
 #include "async/wake_up.hpp"
 #include "backends/sqlite/store.hpp"
 
@@ -17,8 +18,10 @@
 
 namespace syncguard::sqlite {
 
-// One thread with one connection, opened with the first step. Steps run in the order in which they came, so that no
-// request of a lock id overtakes another.
+// One connection, opened with the first step, and a thread that runs what may not block its caller: what begins on a
+// thread that is about to block runs there, if nothing else is under way
+// (docs/adr/0019-sqlite-on-the-callers-thread.md). Steps run in the order in which they came, so that no request of a
+// lock id overtakes another.
 class Worker {
  public:
   explicit Worker(std::filesystem::path path);
@@ -30,8 +33,9 @@ class Worker {
   // Runs what is queued, then gives the file back. Nothing may be run afterwards.
   asio::awaitable<void> close(const CallLimits& limits);
 
-  // Runs step(store) on the worker and returns what it does. Ends by the limits: without effect if the step had not
-  // begun to write, in doubt if it had; then it goes on by itself. step must own what it refers to.
+  // Runs step(store) and returns what it does. Ends by the limits: without effect if the step had not begun to write,
+  // in doubt if it had; then it goes on by itself. Only a step on the caller's own thread, once it writes, is waited
+  // for until the disk lets go. step must own what it refers to.
   template <typename Result>
   asio::awaitable<Result> run(std::function<Result(Store&)> step, const CallLimits& limits) {
     struct Answer {
@@ -44,9 +48,11 @@ class Worker {
     job->limits = limits;
     job->run = [answer, step = std::move(step)](Store& store) { answer->result = step(store); };
     job->fail = [answer](std::exception_ptr error) { answer->error = std::move(error); };
-    enqueue(job);
-    const auto reason = co_await job->ended->wait(limits.deadline, limits.stop);
-    if (reason != async::WakeUp::Reason::woken) give_up(*job, reason);
+    if (!async::this_thread_is_about_to_block() || !perform_if_idle(*job)) {
+      enqueue(job);
+      const auto reason = co_await job->ended->wait(limits.deadline, limits.stop);
+      if (reason != async::WakeUp::Reason::woken) give_up(*job, reason);
+    }
     if (answer->error) std::rethrow_exception(answer->error);
     co_return std::move(*answer->result);
   }
@@ -69,6 +75,8 @@ class Worker {
   struct Shared;
 
   void enqueue(std::shared_ptr<Job> job);
+  // On this thread. Whether it was done: not if something else is under way or comes first.
+  bool perform_if_idle(Job& job);
   [[noreturn]] void give_up(Job& job, async::WakeUp::Reason reason);
 
   const std::shared_ptr<Shared> shared_;
