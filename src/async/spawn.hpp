@@ -19,8 +19,30 @@
 
 namespace syncguard::async {
 
+// Whether what this thread starts now is all that it will do before it blocks: to be sent at once instead of together
+// with what the thread does next, and free to block the thread by itself.
+inline bool& this_thread_is_about_to_block() noexcept {
+  static thread_local bool about_to_block = false;
+  return about_to_block;
+}
+
+// Says so for as long as it exists.
+class AboutToBlock {
+ public:
+  explicit AboutToBlock(bool about_to_block) noexcept
+      : before_(std::exchange(this_thread_is_about_to_block(), about_to_block)) {}
+  AboutToBlock(const AboutToBlock&) = delete;
+  AboutToBlock& operator=(const AboutToBlock&) = delete;
+  ~AboutToBlock() { this_thread_is_about_to_block() = before_; }
+
+ private:
+  const bool before_;
+};
+
 // Starts a coroutine on this thread and lets it go on by itself. It must not throw.
 inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> coroutine) {
+  // The thread may be, but not for this.
+  const AboutToBlock about_to_block(false);
   const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
                  asio::bind_executor(immediate, [](const std::exception_ptr& error) {
@@ -37,13 +59,6 @@ inline void spawn_on(const asio::any_io_executor& strand, asio::awaitable<void> 
       if (error) std::terminate();
     });
   });
-}
-
-// Whether what this thread starts now is all that it will do before it blocks: to be sent at once instead of together
-// with what the thread does next, and free to block the thread by itself.
-inline bool& this_thread_is_about_to_block() noexcept {
-  static thread_local bool about_to_block = false;
-  return about_to_block;
 }
 
 // A thread that goes to sleep takes longer to wake up than a store nearby takes to answer. So the only blocked thread
@@ -84,18 +99,19 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
   };
   const auto outcome = std::make_shared<Outcome>();
   const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
-  this_thread_is_about_to_block() = true;
-  asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
-                 asio::bind_executor(immediate, [outcome](std::exception_ptr error, Result result) {
-                   {
-                     const std::lock_guard lock(outcome->mutex);
-                     outcome->error = std::move(error);
-                     outcome->result = std::move(result);
-                     outcome->done = true;
-                   }
-                   outcome->arrived.notify_one();
-                 }));
-  this_thread_is_about_to_block() = false;
+  {
+    const AboutToBlock about_to_block(true);
+    asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
+                   asio::bind_executor(immediate, [outcome](std::exception_ptr error, Result result) {
+                     {
+                       const std::lock_guard lock(outcome->mutex);
+                       outcome->error = std::move(error);
+                       outcome->result = std::move(result);
+                       outcome->done = true;
+                     }
+                     outcome->arrived.notify_one();
+                   }));
+  }
   {
     const WaitingAwake awake;
     WaitingAwake::wait(outcome->done);

@@ -146,10 +146,12 @@ asio::awaitable<void> Channel::close(CallLimits limits) {
   co_await ended->wait(limits.deadline, limits.stop);
 }
 
-void Channel::prepare(grpc::ClientContext& context) const {
+void Channel::prepare(grpc::ClientContext& context, Deadline deadline) const {
   context.AddMetadata("google-cloud-resource-prefix", database_name_);
   context.AddMetadata("x-goog-request-params", routing_);
   if (endpoint_.is_emulator) context.AddMetadata("authorization", "Bearer owner");
+  if (deadline == Deadline::max()) return;
+  context.set_deadline(std::chrono::system_clock::now() + (deadline - std::chrono::steady_clock::now()));
 }
 
 }  // namespace syncguard::firestore

@@ -1,23 +1,15 @@
 // The way to Firestore: one gRPC channel per client, and calls on it as coroutines.
 #pragma once
 
-#include "async/thread.hpp"
-#include "async/wake_up.hpp"
+#include "async/spawn.hpp"
+#include "backends/firestore/call.hpp"
 
 #include <syncguard/backend.hpp>
 
-#include <grpcpp/channel.h>
-#include <grpcpp/client_context.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
-#include <grpcpp/support/client_callback.h>
-
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace syncguard::firestore {
 
@@ -30,71 +22,6 @@ struct Endpoint {
   std::string database;
 
   [[nodiscard]] std::string database_name() const { return "projects/" + project + "/databases/" + database; }
-};
-
-// A method by its public name. Called by name, so that no generated stub, and no name of Google's, is linked in.
-template <typename Request, typename Response>
-struct Method {
-  const char* name;
-};
-
-template <typename Request, typename Response>
-using Stub = grpc::TemplatedGenericStub<Request, Response>;
-
-// What came of a call: all its responses, unless status says otherwise.
-template <typename Response>
-struct Answer {
-  grpc::Status status;
-  std::vector<Response> responses;
-  std::chrono::steady_clock::time_point sent_at{};
-};
-
-// One request and its responses. Keeps itself alive until gRPC is done with it, whoever still waits for that.
-template <typename Request, typename Response>
-class Call : public grpc::ClientBidiReactor<Request, Response>,
-             public std::enable_shared_from_this<Call<Request, Response>> {
- public:
-  // More responses than this are no answer to anything that we ask.
-  static constexpr std::size_t most_responses = 100;
-
-  explicit Call(Request request) : request_(std::move(request)) {}
-
-  grpc::ClientContext context;
-  const std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
-  // To be read once it has ended.
-  Answer<Response> answer;
-
-  void start(const std::shared_ptr<grpc::Channel>& channel, Method<Request, Response> method) {
-    self_ = this->shared_from_this();
-    answer.sent_at = std::chrono::steady_clock::now();
-    Stub<Request, Response>(channel).PrepareBidiStreamingCall(&context, method.name, {}, this);
-    this->StartWriteLast(&request_, {});
-    this->StartRead(&incoming_);
-    this->StartCall();
-  }
-
- private:
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    try {
-      if (answer.responses.size() < most_responses) {
-        answer.responses.push_back(std::exchange(incoming_, {}));
-        this->StartRead(&incoming_);
-        return;
-      }
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): ends like an answer that is too long
-    }
-    context.TryCancel();
-  }
-  void OnDone(const grpc::Status& status) override {
-    answer.status = status;
-    const auto self = std::move(self_);
-    ended->wake();
-  }
-
-  const Request request_;
-  Response incoming_;
-  std::shared_ptr<Call> self_;
 };
 
 class Channel {
@@ -110,23 +37,31 @@ class Channel {
   // Waits, as long as limits allow, for what may still be making it.
   asio::awaitable<void> close(CallLimits limits);
 
-  // What every call must say besides its request.
-  void prepare(grpc::ClientContext& context) const;
+  using Deadline = std::chrono::steady_clock::time_point;
+  // What every call must say besides its request. A deadline of Deadline::max() is none.
+  void prepare(grpc::ClientContext& context, Deadline deadline) const;
 
-  // Sends a request and waits for its answer, at most as long as limits allow: LockError(aborted) or (network_timeout)
-  // beyond them, with the given effect once it was sent. The call is then cancelled.
+  // Sends a request and waits for its answer, at most as long as limits allow: beyond them the call is cancelled, with
+  // LockError(aborted) or (network_timeout) and the given effect once it was sent, or with a status that says the like.
   template <typename Request, typename Response>
   asio::awaitable<Answer<Response>> call(Method<Request, Response> method, Request request, CallLimits limits,
                                          Effect if_unanswered) {
     const auto channel = co_await open(limits);
     if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
-    const auto left = limits.deadline - std::chrono::steady_clock::now();
-    if (left <= left.zero()) throw LockError(ErrorCode::network_timeout, "Firestore could not be asked in time");
-    const auto current = std::make_shared<Call<Request, Response>>(std::move(request));
-    prepare(current->context);
-    if (limits.deadline != limits.deadline.max()) {
-      current->context.set_deadline(std::chrono::system_clock::now() + left);
+    if (limits.deadline <= std::chrono::steady_clock::now()) {
+      throw LockError(ErrorCode::network_timeout, "Firestore could not be asked in time");
     }
+    if (async::this_thread_is_about_to_block()) {
+      grpc::ClientContext context;
+      prepare(context, limits.deadline);
+      auto answer = ask(channel, method, context, request, limits.stop);
+      if (answer.status.error_code() == grpc::StatusCode::CANCELLED && limits.stop.stop_requested()) {
+        async::give_up(async::WakeUp::Reason::stopped, "", if_unanswered);
+      }
+      co_return answer;
+    }
+    const auto current = std::make_shared<Call<Request, Response>>(std::move(request));
+    prepare(current->context, limits.deadline);
     {
       // gRPC starts threads when it likes.
       const async::SignalsBlocked blocked;

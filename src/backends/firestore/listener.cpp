@@ -30,7 +30,7 @@ class Listener::Stream : public grpc::ClientBidiReactor<wire::ListenRequest, wir
   void start(const Channel& channel, const std::shared_ptr<grpc::Channel>& connection) {
     const std::lock_guard lock(mutex_);
     self_ = shared_from_this();
-    channel.prepare(context_);
+    channel.prepare(context_, Channel::Deadline::max());
     const async::SignalsBlocked blocked;
     Stub<wire::ListenRequest, wire::ListenResponse>(connection)
         .PrepareBidiStreamingCall(&context_, listen.name, {}, this);

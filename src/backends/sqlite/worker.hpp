@@ -20,8 +20,8 @@ namespace syncguard::sqlite {
 
 // One connection, opened with the first step, and a thread that runs what may not block its caller: what begins on a
 // thread that is about to block runs there, if nothing else is under way
-// (docs/adr/0019-sqlite-on-the-callers-thread.md). Steps run in the order in which they came, so that no request of a
-// lock id overtakes another.
+// (docs/adr/0019-blocking-callers-work-themselves.md). Steps run in the order in which they came, so that no request of
+// a lock id overtakes another.
 class Worker {
  public:
   explicit Worker(std::filesystem::path path);
