@@ -1,7 +1,7 @@
 // gRPC's blocking calls, as code that protoc generates makes them, with the library's own requests.
 
-#include "backends/firestore/documents.hpp"
 #include "backends/firestore/firestore_url.hpp"
+#include "backends/firestore/requests.hpp"
 #include "floor.hpp"
 
 #include <grpcpp/create_channel.h>
@@ -27,37 +27,24 @@ class Stub {
         database_(std::move(database)) {}
 
   std::vector<std::optional<wire::Document>> read(const std::vector<std::string>& names) {
-    wire::BatchGetDocumentsRequest request;
-    request.set_database(database_);
-    for (const auto& name : names) request.add_documents(name);
     std::vector<std::optional<wire::Document>> documents(names.size());
-    stream<wire::BatchGetDocumentsResponse>("BatchGetDocuments", request, [&](auto& response) {
+    stream<wire::BatchGetDocumentsResponse>("BatchGetDocuments", read_request(database_, names), [&](auto& response) {
       if (!response.has_found()) return;
       documents[response.found().name() == names[0] ? 0 : 1] = std::move(*response.mutable_found());
     });
     return documents;
   }
 
-  wire::Document find(const Names& names, const std::string& id) {
-    wire::RunQueryRequest request;
-    request.set_parent(names.parent());
-    auto& query = *request.mutable_structured_query();
-    query.add_from()->set_collection_id(names.collection_id());
-    auto& filter = *query.mutable_where()->mutable_field_filter();
-    filter.mutable_field()->set_field_path("lockId");
-    filter.set_op(wire::StructuredQuery::FieldFilter::EQUAL);
-    filter.mutable_value()->set_string_value(id);
+  wire::Document find(const Names& names, const LockId& id) {
     wire::Document document;
-    stream<wire::RunQueryResponse>("RunQuery", request, [&](auto& response) {
+    stream<wire::RunQueryResponse>("RunQuery", find_request(names, id), [&](auto& response) {
       if (response.has_document()) document = std::move(*response.mutable_document());
     });
     return document;
   }
 
-  void commit(const std::vector<wire::Write>& writes) {
-    wire::CommitRequest request;
-    request.set_database(database_);
-    for (const auto& write : writes) *request.add_writes() = write;
+  void commit(std::vector<wire::Write> writes) {
+    const auto request = commit_request(database_, std::move(writes));
     grpc::ClientContext context;
     context.AddMetadata("authorization", "Bearer owner");
     wire::CommitResponse response;
@@ -107,7 +94,7 @@ Floor firestore_floor(const std::string& text) {
       const LockRecord lock{key, LockId::generate(), now + std::chrono::seconds(30), now, fence};
       stub->commit(
           {put(lock_document(of_key.lock, lock), read[0]), put(counter_document(of_key.counter, fence, key), read[1])});
-      stub->commit({remove(stub->find(*names, lock.lock_id.str()))});
+      stub->commit({remove(stub->find(*names, lock.lock_id))});
     };
   };
   return {.name = "gRPC's blocking calls, the same requests", .callers = {1}, .make_caller = make_caller};

@@ -1,17 +1,11 @@
 // What only the embedded backend does: its file, its neighbours on the disk, and processes that die.
 
 #include "expect_error.hpp"
-#include "findings.hpp"
+#include "sqlite_fixture.hpp"
 #include "storm.hpp"
-#include "temporary_folder.hpp"
-
-#include <syncguard/sqlite.hpp>
-#include <syncguard/syncguard.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sched.h>
-#include <sqlite3.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -37,35 +31,6 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// The file as any other program of SQLite's sees it.
-class Outsider {
- public:
-  explicit Outsider(const std::filesystem::path& path) {
-    sqlite3_open(path.c_str(), &connection_);
-    sqlite3_busy_timeout(connection_, 10'000);
-  }
-  Outsider(const Outsider&) = delete;
-  Outsider& operator=(const Outsider&) = delete;
-  ~Outsider() { sqlite3_close(connection_); }
-
-  // All values of all rows, joined by spaces.
-  std::string operator()(const std::string& sql) {
-    std::string text;
-    const auto collect = [](void* to, int count, char** values, char**) {
-      auto& all = *static_cast<std::string*>(to);
-      for (int i = 0; i < count; ++i) all += (all.empty() ? "" : " ") + std::string(values[i] ? values[i] : "NULL");
-      return 0;
-    };
-    if (sqlite3_exec(connection_, sql.c_str(), collect, &text, nullptr) != SQLITE_OK) {
-      throw std::runtime_error(sqlite3_errmsg(connection_));
-    }
-    return text;
-  }
-
- private:
-  sqlite3* connection_ = nullptr;
-};
-
 std::string content(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -76,15 +41,6 @@ unsigned mode(const std::filesystem::path& path) {
   EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
   return status.st_mode & 0777U;
 }
-
-struct Sqlite : ::testing::Test {
-  TemporaryFolder folder;
-  std::filesystem::path path = folder.path() / "new" / "locks.db";
-
-  [[nodiscard]] Locks client(ClientOptions options = {}) const {
-    return Locks(make_sqlite_backend({.path = path}), std::move(options));
-  }
-};
 
 TEST_F(Sqlite, MakesFilesAndFoldersThatOnlyTheirOwnerCanRead) {
   const auto old_mask = umask(0);
@@ -449,91 +405,6 @@ TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
   std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
               static_cast<unsigned long long>(evidence.newest_fence.load()));
   EXPECT_TRUE(client().acquire("storm", {.wait = {.timeout = 10s}}));
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// What it says about itself
-
-TEST_F(Sqlite, FindsItselfFitOnceItWasMade) {
-  auto locks = client();
-  EXPECT_THAT(verdict_on(locks.diagnose(), "file"), ::testing::StartsWith("fine: not there yet"));
-  EXPECT_FALSE(std::filesystem::exists(path.parent_path())) << "a look makes nothing";
-  EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was made"));
-  EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was there already"));
-  const auto findings = locks.diagnose();
-  for (const auto& check : {"file system", "permissions of the file", "permissions of the folder", "writable",
-                            "latency", "journal", "schema", "integrity"}) {
-    EXPECT_THAT(verdict_on(findings, check), ::testing::StartsWith("fine")) << check;
-  }
-}
-
-TEST_F(Sqlite, FindsPermissionsThatAreTooWide) {
-  auto locks = client();
-  (void)locks.setup();
-  std::filesystem::permissions(path, std::filesystem::perms(0644));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "permissions of the file"), ::testing::StartsWith("failure: 0644"));
-  std::filesystem::permissions(path, std::filesystem::perms(0660));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "permissions of the file"), ::testing::StartsWith("warning: 0660"));
-  std::filesystem::permissions(path.parent_path(), std::filesystem::perms(0777));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "permissions of the folder"), ::testing::StartsWith("failure: 0777"));
-}
-
-TEST_F(Sqlite, MakesAMissingIndexAgainAndKeepsItsFences) {
-  auto locks = client();
-  const auto before = locks.acquire("k").fence();
-  Outsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
-  const auto advice = [&] {
-    for (const auto& finding : locks.diagnose()) {
-      if (finding.check == "schema") return finding.advice;
-    }
-    return std::string("no such check");
-  };
-  EXPECT_THAT(advice(), ::testing::HasSubstr("`syncguard setup`"));
-  (void)locks.setup();
-  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("fine"));
-  EXPECT_GT(locks.acquire("k").fence(), before);
-
-  Outsider{path}("CREATE TABLE theirs (x)");
-  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("warning"));
-  EXPECT_THAT(advice(), ::testing::HasSubstr("never the file"));
-  Outsider{path}("DROP TABLE syncguard_fence_counters");
-  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure: syncguard_fence_counters"));
-  EXPECT_THAT(advice(), ::testing::StartsWith("restore a backup"));
-}
-
-TEST_F(Sqlite, FindsAPathThatCannotBe) {
-  std::filesystem::create_directories(path.parent_path());
-  path = path.parent_path() / std::string(300, 'n');
-  EXPECT_THAT(verdict_on(client().diagnose(), "file"), ::testing::StartsWith("failure: cannot be reached"));
-}
-
-TEST_F(Sqlite, FindsAMissingIndexADamagedAndAForeignFile) {
-  auto locks = client();
-  (void)locks.setup();
-  Outsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
-  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure: idx_syncguard_locks_lock_id"));
-  locks.close();
-
-  std::filesystem::remove_all(path.parent_path());
-  std::filesystem::create_directories(path.parent_path());
-  Outsider{path}("CREATE TABLE theirs (x)");
-  EXPECT_THAT(verdict_on(client().diagnose(), "configuration"), ::testing::StartsWith("failure"));
-
-  std::filesystem::remove_all(path.parent_path());
-  {
-    auto filled = client();
-    for (int i = 0; i < 200; ++i) (void)filled.acquire("key" + std::to_string(i)).detach();
-  }
-  Outsider{path}("PRAGMA wal_checkpoint(TRUNCATE)");
-  {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(3 * 4096);
-    for (int i = 0; i < 4096; ++i) file.put('\x5a');
-  }
-  const auto findings = client().diagnose();
-  EXPECT_TRUE(std::ranges::any_of(findings, [](const Finding& finding) {
-    return finding.verdict == Finding::Verdict::failure;
-  })) << verdict_on(findings, "integrity");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "backends/firestore/database.hpp"
 
+#include "backends/firestore/requests.hpp"
 #include "backends/firestore/server_error.hpp"
 #include "core/clock_skew.hpp"
 
@@ -36,9 +37,7 @@ Database::Database(std::shared_ptr<Channel> channel, Names names, const Firestor
 
 asio::awaitable<std::vector<std::optional<wire::Document>>> Database::read(std::vector<std::string> names,
                                                                            CallLimits limits) {
-  wire::BatchGetDocumentsRequest request;
-  request.set_database(channel_->database());
-  for (const auto& name : names) request.add_documents(name);
+  auto request = read_request(channel_->database(), names);
   auto answer = co_await channel_->call(batch_get_documents, std::move(request), limits, Effect::none);
   if (!answer.status.ok()) throw read_error(answer.status);
   std::vector<std::optional<wire::Document>> documents(names.size());
@@ -61,14 +60,7 @@ asio::awaitable<std::vector<std::optional<wire::Document>>> Database::read(std::
 }
 
 asio::awaitable<std::vector<wire::Document>> Database::find(const LockId& id, CallLimits limits) {
-  wire::RunQueryRequest request;
-  request.set_parent(names_.parent());
-  auto& query = *request.mutable_structured_query();
-  query.add_from()->set_collection_id(names_.collection_id());
-  auto& filter = *query.mutable_where()->mutable_field_filter();
-  filter.mutable_field()->set_field_path("lockId");
-  filter.set_op(wire::StructuredQuery::FieldFilter::EQUAL);
-  filter.mutable_value()->set_string_value(id.str());
+  auto request = find_request(names_, id);
   auto answer = co_await channel_->call(run_query, std::move(request), limits, Effect::none);
   if (!answer.status.ok()) throw read_error(answer.status);
   std::vector<wire::Document> documents;
@@ -80,9 +72,7 @@ asio::awaitable<std::vector<wire::Document>> Database::find(const LockId& id, Ca
 }
 
 asio::awaitable<bool> Database::commit(std::vector<wire::Write> writes, CallLimits limits) {
-  wire::CommitRequest request;
-  request.set_database(channel_->database());
-  for (auto& write : writes) *request.add_writes() = std::move(write);
+  auto request = commit_request(channel_->database(), std::move(writes));
   const auto answer = co_await channel_->call(commit_method, std::move(request), limits, Effect::in_doubt);
   if (is_lost_race(answer.status)) co_return false;
   if (!answer.status.ok()) throw commit_error(answer.status);

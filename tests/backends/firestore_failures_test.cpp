@@ -1,0 +1,327 @@
+// Calls that are refused, replies that are lost, and servers that go away. A proxy decides what becomes of a call.
+
+#include "firestore_fixture.hpp"
+
+#include <syncguard/async.hpp>
+
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/bind_executor.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+
+#include <array>
+#include <future>
+#include <thread>
+
+namespace syncguard::testing {
+namespace {
+
+using std::chrono::steady_clock;
+using ::testing::IsEmpty;
+
+struct FirestoreFailures : public FirestoreTest {
+  FirestoreProxy proxy{emulator.address()};
+
+  [[nodiscard]] Locks through_proxy(const std::string& more_options = "") const {
+    return open(proxy.url(project, more_options));
+  }
+  // Does something to calls of one method, and forwards all others.
+  void script(const std::string& method, std::function<FirestoreProxy::Fate()> fate) {
+    proxy.set_script([method, fate = std::move(fate)](const std::string& called) {
+      return called == method ? fate() : FirestoreProxy::forward();
+    });
+  }
+};
+
+TEST_F(FirestoreFailures, EveryOperationCostsWhatTheDocumentsSay) {
+  auto locks = through_proxy();
+  auto others = through_proxy();
+  const auto cost = [&](const std::function<void()>& operation) {
+    const int before = proxy.calls();
+    operation();
+    return proxy.calls() - before;
+  };
+  std::optional<Lease> lease;
+  EXPECT_EQ(cost([&] { lease = locks.try_acquire("key"); }), 2);
+  EXPECT_EQ(cost([&] { EXPECT_FALSE(others.try_acquire("key")); }), 1) << "contended";
+  EXPECT_EQ(cost([&] { EXPECT_TRUE(lease->extend(30s)); }), 2);
+  EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.is_locked("key")); }), 1);
+  EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.get_by_key("key")); }), 1);
+  EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.owns(lease->id())); }), 1);
+  EXPECT_EQ(cost([&] { EXPECT_TRUE(lease->release()); }), 2);
+  EXPECT_EQ(cost([&] { EXPECT_FALSE(locks.release(LockId::generate())); }), 1);
+}
+
+TEST_F(FirestoreFailures, AClientThatDiesBetweenReadAndCommitDelaysNobody) {
+  auto dying = through_proxy("&operation_timeout=60s");
+  auto others = client();
+  std::promise<void> read_and_about_to_commit;
+  std::promise<void> goes_on;
+  script("Commit", [&] {
+    read_and_about_to_commit.set_value();
+    goes_on.get_future().wait();
+    return FirestoreProxy::forward();
+  });
+  auto late = std::async(std::launch::async, [&] { return dying.try_acquire("key").has_value(); });
+  read_and_about_to_commit.get_future().wait();
+
+  const auto start = steady_clock::now();
+  auto lease = others.try_acquire("key");
+  ASSERT_TRUE(lease);
+  EXPECT_TRUE(lease->extend(30s));
+  EXPECT_LT(steady_clock::now() - start, 2s);
+
+  goes_on.set_value();
+  proxy.set_script({});
+  EXPECT_FALSE(late.get()) << "and what it commits at last is refused";
+  EXPECT_TRUE(lease->release());
+}
+
+TEST_F(FirestoreFailures, ACommitWhoseReplyIsLostNeverMakesAClientLoseToItself) {
+  auto locks = through_proxy();
+  std::atomic<int> lost{0};
+  script("Commit", [&] { return lost++ == 0 ? FirestoreProxy::lose_reply() : FirestoreProxy::forward(); });
+  auto lease = locks.acquire("key", {.wait = {.timeout = 20s, .retry_delay = 1ms}});
+  EXPECT_EQ(lost, 1) << "the second attempt found its own lock";
+  EXPECT_EQ(lease.fence(), Fence(1));
+  EXPECT_EQ(outside.get("locks/key")["fields"]["lockId"], text_value(lease.id().str()));
+  EXPECT_TRUE(lease.release());
+}
+
+TEST_F(FirestoreFailures, ALockThatNobodyKnowsOfIsTakenBack) {
+  auto locks = through_proxy();
+  std::atomic<int> lost{0};
+  script("Commit", [&] { return lost++ == 0 ? FirestoreProxy::lose_reply() : FirestoreProxy::forward(); });
+  const auto error = error_of([&] { (void)locks.try_acquire("key", {.ttl = 1h}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_TRUE(eventually([&] { return outside.get("locks/key").is_null(); }));
+  EXPECT_EQ(client().acquire("key").fence(), Fence(2));
+}
+
+// The Commit of an acquire that its caller has given up reaches Firestore after everything else.
+TEST_F(FirestoreFailures, ALateCommitFails) {
+  auto locks = through_proxy("&operation_timeout=1s");
+  ASSERT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("connected"); }); }));
+  for (const bool counter_exists : {false, true}) {
+    const std::string key = counter_exists ? "used before" : "new";
+    if (counter_exists) {
+      EXPECT_TRUE(client().acquire(key).release());
+    }
+    std::promise<void> goes_on;
+    auto may_go_on = goes_on.get_future().share();
+    std::atomic<int> commits{0};
+    script("Commit", [&commits, may_go_on] {
+      if (commits++ == 0) may_go_on.wait();
+      return FirestoreProxy::forward();
+    });
+    const auto error = error_of([&] { (void)locks.try_acquire(key, {.ttl = 1h}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::network_timeout);
+    EXPECT_TRUE(error->in_doubt());
+    // The background has moved the counter.
+    ASSERT_TRUE(eventually([&] {
+      const auto counter = outside.get("fence_counters/fence:" + key);
+      return !counter.is_null() && counter["fields"]["fence"] == text_value(Fence(counter_exists ? 2 : 0).str());
+    }));
+    const auto answered = proxy.statuses("Commit").size();
+    goes_on.set_value();
+    ASSERT_TRUE(eventually([&] { return proxy.statuses("Commit").size() > answered; }));
+    EXPECT_THAT(proxy.statuses("Commit").back(),
+                ::testing::AnyOf(grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::ALREADY_EXISTS));
+    EXPECT_THAT(outside.list("locks"), IsEmpty()) << "the late one left nothing";
+    proxy.set_script({});
+  }
+}
+
+TEST_F(FirestoreFailures, RacesThatAreLostAgainAndAgainEnd) {
+  auto locks = through_proxy();
+  for (const auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::ALREADY_EXISTS,
+                          grpc::StatusCode::NOT_FOUND, grpc::StatusCode::ABORTED}) {
+    script("Commit", [code] { return FirestoreProxy::refuse(code); });
+    const int before = proxy.calls("Commit");
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+    EXPECT_FALSE(error->in_doubt());
+    EXPECT_EQ(proxy.calls("Commit") - before, 6);
+  }
+  // One that is lost only sometimes costs nothing but time.
+  std::atomic<int> tries{0};
+  script("Commit", [&tries] {
+    return tries++ < 3 ? FirestoreProxy::refuse(grpc::StatusCode::ABORTED) : FirestoreProxy::forward();
+  });
+  EXPECT_TRUE(locks.try_acquire("key"));
+}
+
+struct Refusal {
+  grpc::StatusCode status;
+  ErrorCode of_read;
+  ErrorCode of_commit;
+  bool commit_in_doubt;
+};
+
+TEST_F(FirestoreFailures, EveryStatusHasItsMeaning) {
+  using grpc::StatusCode;
+  const std::vector<Refusal> refusals = {
+      {StatusCode::PERMISSION_DENIED, ErrorCode::auth_failed, ErrorCode::auth_failed, false},
+      {StatusCode::UNAUTHENTICATED, ErrorCode::auth_failed, ErrorCode::auth_failed, false},
+      {StatusCode::RESOURCE_EXHAUSTED, ErrorCode::rate_limited, ErrorCode::rate_limited, false},
+      {StatusCode::INVALID_ARGUMENT, ErrorCode::invalid_argument, ErrorCode::invalid_argument, false},
+      {StatusCode::UNAVAILABLE, ErrorCode::service_unavailable, ErrorCode::service_unavailable, true},
+      {StatusCode::INTERNAL, ErrorCode::service_unavailable, ErrorCode::service_unavailable, true},
+      {StatusCode::DEADLINE_EXCEEDED, ErrorCode::network_timeout, ErrorCode::network_timeout, true},
+      {StatusCode::UNKNOWN, ErrorCode::internal, ErrorCode::internal, true},
+      {StatusCode::DATA_LOSS, ErrorCode::internal, ErrorCode::internal, true},
+      {StatusCode::UNIMPLEMENTED, ErrorCode::internal, ErrorCode::internal, true},
+      // Outside a Commit, where they would be lost races.
+      {StatusCode::NOT_FOUND, ErrorCode::invalid_argument, ErrorCode::service_unavailable, false},
+      {StatusCode::FAILED_PRECONDITION, ErrorCode::invalid_argument, ErrorCode::service_unavailable, false},
+      {StatusCode::ABORTED, ErrorCode::service_unavailable, ErrorCode::service_unavailable, false}};
+  auto locks = through_proxy();
+  const auto id = LockId::generate();
+  put_lock("held", id, 1h);
+  for (const auto& [status, of_read, of_commit, in_doubt] : refusals) {
+    const auto refuse = [code = status] { return FirestoreProxy::refuse(code); };
+    script("BatchGetDocuments", refuse);
+    auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    ASSERT_TRUE(error) << status;
+    EXPECT_EQ(error->code(), of_read) << status;
+    EXPECT_FALSE(error->in_doubt()) << status;
+    EXPECT_THAT(error->what(), ::testing::Not(::testing::HasSubstr("scripted"))) << "the server's words are the cause";
+    EXPECT_TRUE(error->context().cause);
+    expect_error(of_read, [&] { (void)locks.is_locked("key"); });
+    expect_error(of_read, [&] { (void)locks.get_by_key("key"); });
+    script("RunQuery", refuse);
+    expect_error(of_read, [&] { (void)locks.release(id); });
+    expect_error(of_read, [&] { (void)locks.extend(id, 1h); });
+    expect_error(of_read, [&] { (void)locks.owns(id); });
+    script("Commit", refuse);
+    error = error_of([&] { (void)locks.try_acquire("key"); });
+    ASSERT_TRUE(error) << status;
+    EXPECT_EQ(error->code(), of_commit) << status;
+    EXPECT_EQ(error->in_doubt(), in_doubt) << status;
+    expect_error(of_commit, [&] { (void)locks.release(id); });
+    expect_error(of_commit, [&] { (void)locks.extend(id, 1h); });
+  }
+}
+
+// A call is made by the caller's own thread if that is about to block, and otherwise by gRPC's.
+struct Way {
+  const char* name;
+  std::optional<LockError> (*try_acquire)(Locks& locks, const std::stop_token& stop);
+};
+
+std::optional<LockError> try_acquire_blocking(Locks& locks, const std::stop_token& stop) {
+  return error_of([&] { (void)locks.try_acquire("key", {}, stop); });
+}
+
+std::optional<LockError> try_acquire_asynchronously(Locks& locks, const std::stop_token& stop) {
+  asio::io_context context;
+  asio::cancellation_signal signal;
+  std::exception_ptr outcome;
+  const auto take = [&](std::exception_ptr error, const std::optional<Lease>&) { outcome = std::move(error); };
+  locks.async_try_acquire("key", {}, asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(context, take)));
+  const std::stop_callback cancel(
+      stop, [&] { asio::post(context, [&] { signal.emit(asio::cancellation_type::terminal); }); });
+  context.run();
+  return error_of([&] {
+    if (outcome) std::rethrow_exception(outcome);
+  });
+}
+
+constexpr std::array both_ways{Way{"blocking", try_acquire_blocking}, Way{"asynchronous", try_acquire_asynchronously}};
+
+TEST_F(FirestoreFailures, AStopEndsTheCallThatIsInFlight) {
+  auto locks = through_proxy("&operation_timeout=60s");
+  // Not the first call, which finds credentials before.
+  EXPECT_FALSE(locks.is_locked("key"));
+  for (const std::string method : {"BatchGetDocuments", "Commit"}) {
+    for (const Way& way : both_ways) {
+      SCOPED_TRACE(method + ", " + way.name);
+      script(method, [] { return FirestoreProxy::hang(); });
+      const int before = proxy.calls(method);
+      const int given_up_before = proxy.given_up();
+      std::stop_source stop;
+      std::optional<LockError> error;
+      steady_clock::time_point ended;
+      std::thread caller([&] {
+        error = way.try_acquire(locks, stop.get_token());
+        ended = steady_clock::now();
+      });
+      EXPECT_TRUE(eventually([&] { return proxy.calls(method) > before; }));
+      const auto stopped_at = steady_clock::now();
+      stop.request_stop();
+      caller.join();
+      EXPECT_LT(ended - stopped_at, 1s) << "50 ms on a machine that has nothing else to do";
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), ErrorCode::aborted);
+      EXPECT_EQ(error->in_doubt(), method == "Commit");
+      EXPECT_TRUE(eventually([&] { return proxy.given_up() > given_up_before; })) << "the server hears of it";
+    }
+  }
+  proxy.set_script({});
+}
+
+TEST_F(FirestoreFailures, ASilentServerCostsTheOperationTimeout) {
+  auto locks = through_proxy("&operation_timeout=1s");
+  ASSERT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("connected"); }); }));
+  for (const std::string method : {"BatchGetDocuments", "Commit"}) {
+    for (const Way& way : both_ways) {
+      SCOPED_TRACE(method + ", " + way.name);
+      script(method, [] { return FirestoreProxy::hang(); });
+      const auto start = steady_clock::now();
+      const auto error = way.try_acquire(locks, {});
+      EXPECT_LT(steady_clock::now() - start, 3s);
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), ErrorCode::network_timeout);
+      EXPECT_EQ(error->in_doubt(), method == "Commit");
+    }
+  }
+  proxy.set_script({});
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// An emulator of its own, to be paused and killed
+
+TEST(FirestoreRestart, CallersGetOverIt) {
+  FirestoreEmulator emulator;
+  auto locks = open(emulator.url("project", "&operation_timeout=2s"));
+  auto others = open(emulator.url("project", "&operation_timeout=2s"));
+  auto held = locks.acquire("held", {.ttl = 1h});
+  EXPECT_EQ(locks.acquire("key").fence(), Fence(1));
+  auto waiting = std::async(std::launch::async, [&] {
+    return others.acquire("held", {.wait = {.timeout = 60s, .max_retries = 1000, .retry_delay = 1s}}).fence();
+  });
+  ASSERT_EQ(waiting.wait_for(500ms), std::future_status::timeout);
+
+  emulator.kill();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable) << error->what();
+  EXPECT_FALSE(error->in_doubt()) << "nothing was sent";
+
+  emulator.start();
+  // What it knew was in its memory: locks are gone, and fences start anew. A Firestore loses neither.
+  EXPECT_EQ(locks.acquire("key", {.wait = {.timeout = 20s, .max_retries = 1000, .retry_delay = 100ms}}).fence(),
+            Fence(1));
+  ASSERT_EQ(waiting.wait_for(40s), std::future_status::ready);
+  EXPECT_EQ(waiting.get(), Fence(1));
+  held.detach();
+}
+
+TEST(FirestoreRestart, AServerThatSaysNothingCostsTheOperationTimeout) {
+  FirestoreEmulator emulator;
+  auto locks = open(emulator.url("project", "&operation_timeout=1s"));
+  EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = 20s}}).release());
+  emulator.pause();
+  const auto start = steady_clock::now();
+  expect_error(ErrorCode::network_timeout, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_LT(steady_clock::now() - start, 3s);
+  emulator.resume();
+  EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = 20s, .max_retries = 1000}}));
+}
+
+}  // namespace
+}  // namespace syncguard::testing
