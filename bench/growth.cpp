@@ -2,8 +2,6 @@
 
 #include "bench.hpp"
 
-#include <asio/io_context.hpp>
-
 #include <thread>
 
 namespace syncguard::bench {

@@ -1,5 +1,6 @@
 // Plain sqlite3 that runs the library's own statements.
 
+#include "backends/sqlite/sqlite_url.hpp"
 #include "floor.hpp"
 #include "sqlite_sql.hpp"
 
@@ -78,7 +79,7 @@ std::int64_t now() {
 
 Floor sqlite_floor(const std::string& text) {
   BackendUrl url(text);
-  const auto path = BackendUrl::decode(url.rest());
+  const std::string path = sqlite::options_of(url).path;
   const auto make_caller = [path](const Key& key) -> std::function<void()> {
     const auto connection = std::make_shared<Connection>(path);
     return [connection, key = key.str(), fence_key = "fence:" + key.str()] {

@@ -202,7 +202,8 @@ auto Locks::async_try_acquire(Key key, TryOptions options, CompletionToken&& tok
 
 template <typename CompletionToken>
 auto Locks::async_acquire(Key key, AcquireOptions options, CompletionToken&& token) const {
-  auto operation = [callbacks = callbacks_, key = std::move(key), options, wait_stop = detail::take_wait_stop(options)](
+  auto wait_stop = detail::take_wait_stop(options);
+  auto operation = [callbacks = callbacks_, key = std::move(key), options, wait_stop = std::move(wait_stop)](
                        const detail::ClientPtr& client, std::stop_token stop) {
     return detail::acquire(client, callbacks, key, options, std::move(stop), wait_stop);
   };
@@ -217,14 +218,20 @@ auto Locks::async_with_lock(Key key, AcquireOptions options, Function function, 
   return asio::async_initiate<CompletionToken, typename Section::Signature>(
       [](auto handler, detail::ClientPtr client, detail::CallbacksPtr callbacks, Key name, AcquireOptions chosen,
          std::stop_token stop_waiting, Function section) {
-        const asio::any_io_executor executor = asio::get_associated_executor(handler, detail::executor_of(*client));
+        const auto associated = asio::get_associated_executor(handler, detail::executor_of(*client));
+        asio::any_io_executor executor;
+        if constexpr (detail::completes_anywhere<decltype(associated)>) {
+          executor = detail::executor_of(*client);
+        } else {
+          executor = associated;
+        }
         asio::co_spawn(
             executor,
             detail::with_lock<typename Section::Result>(std::move(client), std::move(callbacks), std::move(name),
                                                         chosen, std::move(stop_waiting), std::move(section)),
             std::move(handler));
       },
-      token, detail::LocksAccess::client(*this), callbacks_, std::move(key), options, detail::take_wait_stop(options),
+      token, detail::LocksAccess::client(*this), callbacks_, std::move(key), options, std::move(wait_stop),
       std::move(function));
 }
 

@@ -53,6 +53,8 @@ struct AcquireRequest {
   Key key;
   LockId lock_id;
   std::chrono::milliseconds ttl;
+  // Whether the caller tries again when it is refused. Then it may be refused for a moment in favour of others.
+  bool can_wait = false;
 };
 
 struct Granted {

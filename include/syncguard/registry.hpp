@@ -53,6 +53,8 @@ class SYNCGUARD_EXPORT BackendUrl {
 // What the client gives every backend that it makes.
 struct BackendContext {
   Log log{};
+  // The client's, if somebody chose one: for what a backend does with nobody waiting for it.
+  std::optional<std::chrono::milliseconds> operation_timeout{};
 };
 
 // Takes what it knows out of the URL; the registry refuses what is left.

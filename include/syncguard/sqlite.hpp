@@ -3,6 +3,7 @@
 
 #include <syncguard/backend.hpp>
 #include <syncguard/export.hpp>
+#include <syncguard/log.hpp>
 
 #include <filesystem>
 #include <memory>
@@ -21,7 +22,7 @@ struct SqliteOptions {
 //
 // The host's clock decides about expiry. Every change is on the disk before it is reported (WAL, synchronous=FULL), so
 // that fences survive a power cut. A process that is killed at any instant blocks nobody.
-SYNCGUARD_EXPORT std::unique_ptr<Backend> make_sqlite_backend(SqliteOptions options);
+SYNCGUARD_EXPORT std::unique_ptr<Backend> make_sqlite_backend(SqliteOptions options, Log log = {});
 
 // $XDG_STATE_HOME/syncguard/locks.db, or ~/.local/state/syncguard/locks.db. Throws LockError(invalid_argument) where
 // the environment names neither.

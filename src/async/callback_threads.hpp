@@ -12,8 +12,6 @@
 
 namespace syncguard::async {
 
-class WakeUp;
-
 // Runs functions on threads of its own: one, and more (up to a limit) while all others are busy, so that a callback
 // that blocks does not keep the next one from running. With a limit of one, functions run one after the other, in
 // order. What they throw is ignored.

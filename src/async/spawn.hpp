@@ -26,7 +26,7 @@ inline bool& this_thread_is_about_to_block() noexcept {
   return about_to_block;
 }
 
-// Says so for as long as it exists.
+// Says whether it is, for as long as this exists.
 class AboutToBlock {
  public:
   explicit AboutToBlock(bool about_to_block) noexcept

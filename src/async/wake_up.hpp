@@ -39,6 +39,11 @@ class WakeUp : public std::enable_shared_from_this<WakeUp> {
 // Throws LockError for a wait that somebody should have ended: aborted if it was stopped, else network_timeout.
 [[noreturn]] void give_up(WakeUp::Reason reason, const std::string& too_late, Effect effect = Effect::none);
 
+// Throws LockError(aborted) if a stop was requested.
+inline void expect_no_stop(const std::stop_token& stop) {
+  if (stop.stop_requested()) give_up(WakeUp::Reason::stopped, "");
+}
+
 inline void expect_woken(WakeUp::Reason reason, const std::string& too_late) {
   if (reason != WakeUp::Reason::woken) give_up(reason, too_late);
 }

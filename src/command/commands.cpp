@@ -149,7 +149,7 @@ ExitCode doctor(Locks& locks, const Output& output, std::stop_token stop) {
     if (!finding.advice.empty()) text += "; " + finding.advice;
     text += '\n';
   }
-  text.pop_back();
+  if (!text.empty()) text.pop_back();
   output.result({{"ok", fit}, {"checks", checks}}, text);
   return fit ? exit_yes : exit_no;
 }

@@ -63,9 +63,8 @@ class Terminal {
 //   idle         start                                   running
 //                syncguard is gone                       the end
 //   running      kill_after before the deadline          terminating: SIGTERM; SIGKILL at the deadline
-//                syncguard is gone                       terminating: SIGTERM; SIGKILL after kill_after, at the latest
-//                at
-//                                                        the deadline
+//                syncguard is gone                       terminating: SIGTERM; SIGKILL after kill_after, or at the
+//                                                        deadline if that is sooner
 //                the lock is gone, or the deadline is    killing: SIGKILL, again and again
 //   terminating  the same, or its time is over           killing
 //   any of them  nothing of the group is left            the end, with a report

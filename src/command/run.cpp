@@ -3,7 +3,6 @@
 #include "command/commands.hpp"
 #include "command/guardian.hpp"
 #include "command/signals.hpp"
-#include "command/waiting_display.hpp"
 
 #include <poll.h>
 #include <sys/prctl.h>

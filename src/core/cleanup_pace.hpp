@@ -9,8 +9,8 @@ namespace syncguard::core {
 // At most once a second. Thread-safe.
 class CleanupPace {
  public:
-  bool may_clean_up() noexcept {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  bool may_clean_up(std::chrono::steady_clock::time_point time) noexcept {
+    const auto now = time.time_since_epoch();
     auto last = last_.load();
     return now - last >= std::chrono::seconds(1) && last_.compare_exchange_strong(last, now);
   }

@@ -104,6 +104,10 @@ void AcquireLoop::timer(Time now) {
 
 void AcquireLoop::stopped() { fail(LockError(ErrorCode::aborted, "a stop was requested while waiting for the lock")); }
 
+bool AcquireLoop::can_wait(Time now) const noexcept {
+  return !last_attempt_ && now < deadline_ && (retry_at_ || retries_ < options_.max_retries);
+}
+
 void AcquireLoop::sleep_or_give_up(Time now) {
   if (last_attempt_ || now >= deadline_) {
     time_out(now, "the time-out is over");

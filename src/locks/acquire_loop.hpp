@@ -51,6 +51,8 @@ class AcquireLoop {
   // Whether an attempt may have taken effect although nobody knows: then somebody must retract it.
   [[nodiscard]] bool in_doubt() const noexcept { return in_doubt_; }
   [[nodiscard]] int attempts() const noexcept { return attempts_; }
+  // Whether it goes on if an attempt now finds the key taken.
+  [[nodiscard]] bool can_wait(Time now) const noexcept;
   // When the time-out is over. Time::max() is never.
   [[nodiscard]] Time deadline() const noexcept { return deadline_; }
 

@@ -1,3 +1,5 @@
+#include "async/wake_up.hpp"
+
 #include <syncguard/backend.hpp>
 
 namespace syncguard {
@@ -18,7 +20,7 @@ asio::awaitable<std::unique_ptr<WaitTicket>> Backend::join(const Key& /*key*/, c
 std::optional<std::chrono::milliseconds> Backend::clock_skew() const noexcept { return std::nullopt; }
 
 asio::awaitable<std::vector<Finding>> Backend::diagnose(const CallLimits& limits) {
-  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+  async::expect_no_stop(limits.stop);
   std::vector<Finding> findings(1);
   findings[0].check = "backend";
   findings[0].found = capabilities().name + " has nothing to check";

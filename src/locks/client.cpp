@@ -1,12 +1,12 @@
 #include "locks/client.hpp"
 
 #include "core/liveness.hpp"
+#include "core/random.hpp"
 #include "core/retry_schedule.hpp"
 #include "locks/fork.hpp"
 #include "locks/lease_state.hpp"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 namespace syncguard::detail {
@@ -96,9 +96,7 @@ double Client::random(const Callbacks& callbacks) const {
     } catch (...) {  // NOLINT(bugprone-empty-catch): by contract; our own source takes over
     }
   }
-  // Not a seeded generator: after a fork, siblings would draw the same delays and collide for ever.
-  std::random_device device;
-  return std::generate_canonical<double, 32>(device);
+  return core::random_fraction();
 }
 
 bool Client::is_forked() const noexcept { return fork_generation_ != fork_generation(); }

@@ -73,7 +73,6 @@ class Client : public std::enable_shared_from_this<Client> {
   [[nodiscard]] LeaseScheduler& scheduler() noexcept { return *scheduler_; }
   [[nodiscard]] WaitingLine& waiting_line() noexcept { return waiting_line_; }
   [[nodiscard]] const Log& log() const noexcept { return options_.log; }
-  [[nodiscard]] const ClientOptions& options() const noexcept { return options_; }
 
   // Stopped when the client begins to close.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }

@@ -62,6 +62,10 @@ bool LeaseMachine::extend_refused() noexcept {
 void LeaseMachine::extend_failed(Time now, Effect effect, double random) noexcept {
   extending_ = false;
   if (effect == Effect::none) deadline_ = deadline_before_extend_;
+  put_renewal_off(now, random);
+}
+
+void LeaseMachine::put_renewal_off(Time now, double random) noexcept {
   const milliseconds pause = std::clamp(ttl_ / 20, milliseconds(5), milliseconds(1000));
   renew_at_ = now + std::chrono::duration_cast<Time::duration>(pause * (0.5 + random / 2));
 }

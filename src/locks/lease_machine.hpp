@@ -51,8 +51,10 @@ class LeaseMachine {
   void extended(Time sent_at, std::chrono::milliseconds remaining, std::chrono::milliseconds ttl) noexcept;
   // True if lost() must fire.
   [[nodiscard]] bool extend_refused() noexcept;
-  // random, from [0, 1), spreads the next try.
   void extend_failed(Time now, Effect effect, double random) noexcept;
+  // The next renewal comes a little later, also where its request could not even begin. random, from [0, 1), spreads
+  // it.
+  void put_renewal_off(Time now, double random) noexcept;
 
   void release_begins() noexcept;
   void end() noexcept { state_ = State::over; }

@@ -183,6 +183,10 @@ asio::awaitable<void> LeaseState::renew(std::shared_ptr<LeaseState> self, std::s
           "renewal",
           std::string("a lease could not be renewed and is tried again until its deadline: ") + error.what());
     }
+    // A client that is being closed refuses it before it begins, and would be asked again at once.
+    const double random = self->client_->random(*self->callbacks_);
+    const std::lock_guard lock(self->mutex_);
+    self->machine_.put_renewal_off(BootClock::now(), random);
   }
 }
 

@@ -23,7 +23,7 @@ Locks make_locks(std::unique_ptr<Backend> backend, ClientOptions options,
 Locks open_url(std::string_view text, ClientOptions options, std::optional<asio::any_io_executor> executor) {
   BackendUrl url(text);
   if (const auto timeout = url.take_duration("operation_timeout")) options.operation_timeout = timeout;
-  auto backend = make_backend(url, {.log = options.log});
+  auto backend = make_backend(url, {.log = options.log, .operation_timeout = options.operation_timeout});
   return make_locks(std::move(backend), std::move(options), std::move(executor));
 }
 

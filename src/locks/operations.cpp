@@ -110,7 +110,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
   core::validate_ttl(options.ttl);
   core::validate(options.wait);
   const Client::Call call(*client, stop, wait_stop);
-  const AcquireRequest request{std::move(key), LockId::generate(), options.ttl};
+  AcquireRequest request{std::move(key), LockId::generate(), options.ttl};
 
   // Made when the first wait begins: most acquisitions do not wait.
   std::shared_ptr<async::WakeUp> wake_up;
@@ -137,6 +137,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
       }
       case AcquireLoop::Step::attempt: {
         const CallLimits limits = call.limits();
+        request.can_wait = loop.can_wait(steady_clock::now());
         std::optional<Attempt> answer;
         try {
           answer = co_await attempt(*client, request, limits);

@@ -1,7 +1,6 @@
 #include "net/resolve.hpp"
 
-#include "async/thread.hpp"
-#include "async/wake_up.hpp"
+#include "async/run_aside.hpp"
 
 #include <asio/ip/address.hpp>
 
@@ -10,23 +9,14 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
-#include <mutex>
-#include <system_error>
 #include <utility>
 
 namespace syncguard::net {
 namespace {
 
 using asio::ip::tcp;
-
-// Shared with the thread that resolves, which may come back when nobody waits any more.
-struct Lookup {
-  const std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
-  std::mutex mutex;
-  int error = 0;
-  std::vector<tcp::endpoint> endpoints;
-};
 
 std::vector<tcp::endpoint> endpoints_of(const addrinfo* found) {
   std::vector<tcp::endpoint> endpoints;
@@ -40,19 +30,19 @@ std::vector<tcp::endpoint> endpoints_of(const addrinfo* found) {
   return endpoints;
 }
 
-void look_up(Lookup& lookup, const std::string& host, std::uint16_t port) {
+std::vector<tcp::endpoint> look_up(const std::string& host, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  {
-    const std::lock_guard lock(lookup.mutex);
-    lookup.error = error;
-    if (error == 0) lookup.endpoints = endpoints_of(found);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(error == 0 ? found : nullptr, freeaddrinfo);
+  auto endpoints = endpoints_of(owned.get());
+  if (endpoints.empty()) {
+    throw LockError(ErrorCode::service_unavailable,
+                    std::string("the server's name could not be resolved: ") + gai_strerror(error));
   }
-  if (error == 0) freeaddrinfo(found);
-  lookup.ended->wake();
+  return endpoints;
 }
 
 }  // namespace
@@ -65,20 +55,9 @@ asio::awaitable<std::vector<tcp::endpoint>> resolve(std::string host, std::uint1
     endpoints.emplace_back(address, port);
     co_return endpoints;
   }
-  const auto lookup = std::make_shared<Lookup>();
-  try {
-    async::start_thread("syncguard-dns", [lookup, host, port] { look_up(*lookup, host, port); }).detach();
-  } catch (const std::system_error&) {
-    throw LockError(ErrorCode::service_unavailable, "no thread could be started to resolve the server's name");
-  }
-  const auto reason = co_await lookup->ended->wait(limits.deadline, limits.stop);
-  async::expect_woken(reason, "the server's name could not be resolved in time");
-  const std::lock_guard lock(lookup->mutex);
-  if (lookup->error != 0 || lookup->endpoints.empty()) {
-    throw LockError(ErrorCode::service_unavailable,
-                    std::string("the server's name could not be resolved: ") + gai_strerror(lookup->error));
-  }
-  co_return std::move(lookup->endpoints);
+  std::function<std::vector<tcp::endpoint>()> look = [host, port] { return look_up(host, port); };
+  co_return co_await async::run_aside("syncguard-dns", std::move(look), limits,
+                                      "the server's name could not be resolved in time");
 }
 
 }  // namespace syncguard::net

@@ -119,13 +119,6 @@ bool FaultControl::wait_for_calls(Operation operation, std::size_t count, std::c
 
 namespace {
 
-[[noreturn]] void give_up(WakeUp::Reason reason) {
-  if (reason == WakeUp::Reason::stopped) {
-    throw LockError(ErrorCode::aborted, "a stop was requested while a request was under way", Effect::in_doubt);
-  }
-  throw LockError(ErrorCode::network_timeout, "no answer in time", Effect::in_doubt);
-}
-
 // A request that is under way, and its reply.
 template <typename Reply>
 struct Exchange {
@@ -224,7 +217,7 @@ class FaultyBackend : public Backend {
   // Carries one request and its reply across the network, with whatever the test wants to happen on the way.
   template <typename Reply, typename Send>
   asio::awaitable<Reply> pass(Operation operation, Send send, const CallLimits& limits) {
-    if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+    async::expect_no_stop(limits.stop);
     const auto fault = control_->begin_call(operation);
     if (!fault) co_return co_await send(limits);
     switch (fault->kind_) {
@@ -246,7 +239,7 @@ class FaultyBackend : public Backend {
     exchange->answered = std::make_shared<WakeUp>();
     async::spawn(executor, travel(exchange, std::make_shared<WakeUp>(), *fault, send));
     const auto reason = co_await exchange->answered->wait(limits.deadline, limits.stop);
-    if (reason != WakeUp::Reason::woken) give_up(reason);
+    if (reason != WakeUp::Reason::woken) async::give_up(reason, "no answer in time", Effect::in_doubt);
     const std::lock_guard lock(exchange->mutex);
     if (exchange->error) std::rethrow_exception(exchange->error);
     co_return std::move(*exchange->reply);
@@ -304,7 +297,7 @@ class FaultyBackend : public Backend {
         found->second.push_back(answered);
       }
       const auto reason = co_await answered->wait(limits.deadline, limits.stop);
-      if (reason != WakeUp::Reason::woken) give_up(reason);
+      if (reason != WakeUp::Reason::woken) async::give_up(reason, "no answer in time", Effect::in_doubt);
     }
   }
 

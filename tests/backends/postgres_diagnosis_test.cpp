@@ -21,8 +21,9 @@ struct PostgresDiagnosis : Postgres {
 
 TEST_F(PostgresDiagnosis, AServerThatWasSetUpIsFine) {
   const auto findings = client().diagnose();
-  for (const auto& check : {"reachable", "latency", "clock skew", "server", "writable", "isolation",
-                            "synchronous_commit", "tables", "authorised", "columns", "indexes", "queue", "TLS"}) {
+  for (const auto& check :
+       {"reachable", "latency", "clock skew", "server", "writable", "isolation", "synchronous_commit", "tables",
+        "authorised", "columns", "indexes", "queue", "listening", "TLS"}) {
     EXPECT_THAT(verdict_on(findings, check), StartsWith("fine")) << check;
   }
   // The tests' server has it off, to be fast.
@@ -51,6 +52,12 @@ TEST_F(PostgresDiagnosis, FindsWhatIsWrongWithTables) {
   EXPECT_EQ(verdict("columns"), "failure: missing, or of another type: expires_at_ms bigint");
   server.execute("DROP TABLE syncguard_locks_waiters");
   EXPECT_THAT(verdict("queue"), StartsWith("warning: \"syncguard_locks_waiters\" not there"));
+}
+
+TEST_F(PostgresDiagnosis, FindsThatWaitersAreNotWoken) {
+  EXPECT_THAT(verdict("listening", server.url("?listen_url=off")), StartsWith("warning: turned off"));
+  const PgBouncer pooler(server);
+  EXPECT_THAT(verdict("listening", pooler.url()), StartsWith("warning: what waiters are told does not arrive"));
 }
 
 TEST_F(PostgresDiagnosis, FindsWhatAUserMayNotDo) {

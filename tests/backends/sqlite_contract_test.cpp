@@ -26,7 +26,7 @@ class SqliteFixture : public BackendFixture {
   }
 
   std::unique_ptr<Backend> make_backend(const Setup& setup) override {
-    return make_sqlite_backend({.path = path(), .cleanup_in_is_locked = setup.cleanup_in_is_locked});
+    return make_sqlite_backend({.path = path(), .cleanup_in_is_locked = setup.cleanup_in_is_locked}, setup.log);
   }
   Timestamp now() override { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
 

@@ -6,6 +6,7 @@
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/post.hpp>
+#include <asio/use_future.hpp>
 
 namespace syncguard::testing {
 
@@ -72,6 +73,23 @@ TEST_P(Contract, AStopForTheWaitAloneEndsItToo) {
   std::this_thread::sleep_for(20ms);
   stop.request_stop();
   EXPECT_EQ(waiting.wait_for(promptly), std::future_status::ready);
+}
+
+TEST_P(Contract, AStopForTheWaitAloneEndsItsAsynchronousTwinsToo) {
+  auto locks = open_client(store());
+  const auto lease = locks.try_acquire("key");
+  std::stop_source stop;
+  const auto token = stop.get_token();
+  const AcquireOptions options{.wait = {.timeout = 60s, .stop = &token}};
+  auto acquiring = locks.async_acquire("key", options, asio::use_future);
+  const auto section = [](Lease&) -> asio::awaitable<void> { co_return; };
+  auto with_lock = locks.async_with_lock("key", options, section, asio::use_future);
+  EXPECT_EQ(acquiring.wait_for(20ms), std::future_status::timeout);
+  stop.request_stop();
+  EXPECT_EQ(acquiring.wait_for(promptly), std::future_status::ready);
+  EXPECT_EQ(with_lock.wait_for(promptly), std::future_status::ready);
+  expect_code(ErrorCode::aborted, [&] { (void)acquiring.get(); });
+  expect_code(ErrorCode::aborted, [&] { with_lock.get(); });
 }
 
 TEST_P(Contract, TheCancellationSlotOfATokenStopsAnAsynchronousWait) {

@@ -31,7 +31,7 @@ class PostgresServer {
   // By a Unix socket.
   [[nodiscard]] std::string unix_url(const std::string& options = "") const;
 
-  // By TCP, as somebody else, to another server's port if one is given.
+  // By TCP, as somebody else.
   [[nodiscard]] std::string url_of(const std::string& user, const std::string& options = "") const;
   [[nodiscard]] std::filesystem::path file(const std::string& name) const { return folder_.path() / name; }
 

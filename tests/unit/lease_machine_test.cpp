@@ -74,6 +74,15 @@ TEST(LeaseMachine, RetriesAFailedRenewalUntilTheDeadline) {
   EXPECT_EQ(lease.tick(at(10s)), Due::lost);
 }
 
+TEST(LeaseMachine, ARenewalThatCouldNotBeginIsPutOffAndNothingElseChanges) {
+  auto lease = renewed();
+  EXPECT_EQ(lease.tick(at(4s)), Due::renewal);
+  lease.put_renewal_off(at(4s), 0.5);
+  EXPECT_EQ(lease.tick(at(4s)), Due::nothing) << "not at once";
+  EXPECT_EQ(lease.tick(at(5s)), Due::renewal);
+  EXPECT_EQ(lease.deadline(), at(10s));
+}
+
 TEST(LeaseMachine, AnInDoubtExtendLeavesTheEarlierOfBothDeadlines) {
   auto shorter = plain();
   shorter.extend_begins(at(2s), 1s);

@@ -15,14 +15,12 @@ SYNCGUARD_EXPORT std::shared_ptr<Client> client_of(const ClientHandle& handle);
 
 struct LocksAccess {
   static std::shared_ptr<Client> client(const Locks& locks) { return client_of(*locks.handle_); }
-  static std::shared_ptr<const Callbacks> callbacks(const Locks& locks) { return locks.callbacks_; }
   static Locks make(std::shared_ptr<ClientHandle> handle, std::shared_ptr<const Callbacks> callbacks) {
     return {std::move(handle), std::move(callbacks)};
   }
 };
 
 struct LeaseAccess {
-  static const std::shared_ptr<LeaseState>& state(const Lease& lease) { return lease.state_; }
   static std::shared_ptr<LeaseState> take(Lease& lease) { return std::exchange(lease.state_, nullptr); }
   static Lease make(std::shared_ptr<LeaseState> state) { return Lease(std::move(state)); }
 };

@@ -65,19 +65,28 @@ Answer<Response> ask(const std::shared_ptr<grpc::Channel>& channel, Method<Reque
     exchange->Read(&incoming, &received);
     exchange->Finish(&answer.status, &ended);
   }
-  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const auto give_up = [&context] {
+    const async::SignalsBlocked blocked;
+    context.TryCancel();
+  };
+  const std::stop_callback cancel(stop, give_up);
   for (; under_way > 0; --under_way) {
     void* what = nullptr;
     bool ok = false;
+    // With signals: whoever interrupts the program must not wait for an answer.
     events.Next(&what, &ok);
-    if (what != &received || !ok) continue;  // Whatever fails, the status says why.
-    if (answer.responses.size() == most_responses) {
-      context.TryCancel();
-      continue;
+    // Whatever fails, the status says why.
+    if (what != &received || !ok) continue;
+    try {
+      if (answer.responses.size() < most_responses) {
+        answer.responses.push_back(std::exchange(incoming, {}));
+        exchange->Read(&incoming, &received);
+        ++under_way;
+        continue;
+      }
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): ends like an answer that is too long
     }
-    answer.responses.push_back(std::exchange(incoming, {}));
-    exchange->Read(&incoming, &received);
-    ++under_way;
+    give_up();
   }
   return answer;
 }

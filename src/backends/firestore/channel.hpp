@@ -47,7 +47,7 @@ class Channel {
   asio::awaitable<Answer<Response>> call(Method<Request, Response> method, Request request, CallLimits limits,
                                          Effect if_unanswered) {
     const auto channel = co_await open(limits);
-    if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+    async::expect_no_stop(limits.stop);
     if (limits.deadline <= std::chrono::steady_clock::now()) {
       throw LockError(ErrorCode::network_timeout, "Firestore could not be asked in time");
     }

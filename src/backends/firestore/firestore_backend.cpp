@@ -1,16 +1,17 @@
 #include "async/spawn.hpp"
+#include "backends/firestore/courtesy.hpp"
 #include "backends/firestore/database.hpp"
 #include "backends/firestore/diagnosis.hpp"
 #include "backends/firestore/listener.hpp"
 #include "core/cleanup_pace.hpp"
 #include "core/fence_limit.hpp"
 #include "core/liveness.hpp"
+#include "core/random.hpp"
 
 #include <asio/this_coro.hpp>
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 #include <utility>
 
 namespace syncguard {
@@ -31,15 +32,9 @@ using std::chrono::steady_clock;
 constexpr int most_reruns = 5;
 constexpr std::chrono::microseconds rerun_delay{10'000};
 
-// Never the same, so that those who met once do not meet again.
-template <typename Duration>
-Duration random_between(Duration shortest, Duration longest) {
-  static thread_local std::minstd_rand random{std::random_device{}()};
-  return Duration(std::uniform_int_distribution<typename Duration::rep>(shortest.count(), longest.count())(random));
-}
-
+// Never for the same time, so that those who met once do not meet again.
 asio::awaitable<void> pause_before_rerun(int rerun, CallLimits limits) {
-  const auto pause = random_between(std::chrono::microseconds::zero(), rerun_delay * (1 << rerun));
+  const auto pause = core::random_between(std::chrono::microseconds::zero(), rerun_delay * (1 << rerun));
   const auto nobody_wakes_it = std::make_shared<async::WakeUp>();
   const auto until = std::min(limits.deadline, steady_clock::now() + pause);
   co_await nobody_wakes_it->wait(until, limits.stop);
@@ -97,7 +92,7 @@ class FirestoreBackend : public Backend {
  public:
   FirestoreBackend(const FirestoreOptions& options, Endpoint endpoint, Log log)
       : operation_timeout_(options.operation_timeout),
-        cleans_up_(options.cleanup_in_is_locked),
+        cleanup_in_is_locked_(options.cleanup_in_is_locked),
         is_emulator_(endpoint.is_emulator),
         log_(log),
         names_(endpoint.database_name(), options.collection, options.fence_collection) {
@@ -112,6 +107,10 @@ class FirestoreBackend : public Backend {
   [[nodiscard]] std::optional<milliseconds> clock_skew() const noexcept override { return database_->clock_skew(); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
+    if (request.can_wait) {
+      const auto wait = courtesy_.left_to_others(names_.of(request.key).lock, steady_clock::now());
+      if (wait > wait.zero()) co_return Contended{wait};
+    }
     const auto attempt = [&] { return try_to_acquire(request, limits); };
     co_return co_await until_no_race_is_lost<AcquireReply>(attempt, limits);
   }
@@ -136,7 +135,8 @@ class FirestoreBackend : public Backend {
     if (!document) co_return false;
     const auto lock = firestore::lock_of(*document);
     const auto now = database_->now();
-    if (cleans_up_ && core::is_removable(lock.expires_at, now) && cleanup_pace_.may_clean_up()) {
+    if (cleanup_in_is_locked_ && core::is_removable(lock.expires_at, now) &&
+        cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
       const auto executor = co_await asio::this_coro::executor;
       auto clean_up = remove_in_background(database_, log_, *document, steady_clock::now() + operation_timeout_);
       async::spawn(executor, std::move(clean_up));
@@ -183,6 +183,7 @@ class FirestoreBackend : public Backend {
 
   asio::awaitable<std::optional<AcquireReply>> try_to_acquire(const AcquireRequest& request, const CallLimits& limits) {
     const auto names = names_.of(request.key);
+    const auto begun = steady_clock::now();
     const auto read = co_await read_lock_and_counter(names, limits);
     database_->expect_good_clock(Database::Purpose::grant);
     if (read.is_held()) {
@@ -190,6 +191,7 @@ class FirestoreBackend : public Backend {
       if (lock.lock_id == request.lock_id) {
         co_return Granted{lock.fence, lock.expires_at, lock.expires_at - read.now};
       }
+      courtesy_.met(names.lock, lock.lock_id);
       co_return Contended{std::min(look_again_in(names.lock), core::free_in(lock.expires_at, read.now))};
     }
     const auto fence = core::next_fence(read.newest_fence.value());
@@ -203,6 +205,7 @@ class FirestoreBackend : public Backend {
     writes.push_back(
         firestore::put(firestore::counter_document(names.counter, fence, request.key), read.counter_document));
     if (!co_await database_->commit(std::move(writes), limits)) co_return std::nullopt;
+    courtesy_.granted(names.lock, request.lock_id, steady_clock::now() - begun);
     co_return Granted{fence, lock.expires_at, request.ttl};
   }
 
@@ -211,9 +214,9 @@ class FirestoreBackend : public Backend {
   milliseconds look_again_in(const std::string& document) {
     switch (listener_->last_told(document)) {
       case Listener::Told::gone_just:
-        return random_between(milliseconds(2), milliseconds(8));
+        return core::random_between(milliseconds(2), milliseconds(8));
       case Listener::Told::gone:
-        return random_between(milliseconds(10), milliseconds(50));
+        return core::random_between(milliseconds(10), milliseconds(50));
       case Listener::Told::nothing:
         break;
     }
@@ -244,6 +247,7 @@ class FirestoreBackend : public Backend {
     if (!found.lock) co_return found.missing;
     found.clean_up.push_back(firestore::remove(found.document));
     if (!co_await database_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
+    courtesy_.released(found.document.name(), id, steady_clock::now());
     co_return Released{};
   }
 
@@ -341,11 +345,12 @@ class FirestoreBackend : public Backend {
   }
 
   const milliseconds operation_timeout_;
-  const bool cleans_up_;
+  const bool cleanup_in_is_locked_;
   const bool is_emulator_;
   const Log log_;
   const Names names_;
   core::CleanupPace cleanup_pace_;
+  firestore::Courtesy courtesy_;
   std::shared_ptr<Channel> channel_;
   std::shared_ptr<Database> database_;
   std::shared_ptr<Listener> listener_;

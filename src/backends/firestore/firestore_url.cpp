@@ -1,6 +1,7 @@
 #include "backends/firestore/firestore_url.hpp"
 
 #include <string_view>
+#include <utility>
 
 namespace syncguard::firestore {
 namespace {
@@ -35,7 +36,9 @@ FirestoreOptions options_of(BackendUrl& url) {
 }
 
 std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context) {
-  return make_firestore_backend(options_of(url), context.log);
+  auto options = options_of(url);
+  options.operation_timeout = context.operation_timeout.value_or(options.operation_timeout);
+  return make_firestore_backend(std::move(options), context.log);
 }
 
 }  // namespace syncguard::firestore

@@ -1,6 +1,9 @@
 #include "backends/firestore/listener.hpp"
 
 #include "backends/firestore/server_error.hpp"
+#include "core/random.hpp"
+#include "core/reservation.hpp"
+#include "core/retry_schedule.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -14,10 +17,9 @@ constexpr Method<wire::ListenRequest, wire::ListenResponse> listen{"/google.fire
 
 // A stream that lasted this long was cut by chance.
 constexpr std::chrono::seconds lasting{10};
-constexpr std::chrono::milliseconds shortest_pause{100};
-// As long as the other backends reserve a key for the one who was told.
-constexpr std::chrono::milliseconds a_moment{50};
-constexpr std::chrono::milliseconds longest_pause{10'000};
+// Between streams that do not last: up to ten seconds, and not in step with other clients.
+constexpr WaitOptions pauses{.retry_delay = std::chrono::milliseconds(150), .jitter = Jitter::equal};
+constexpr int most_doublings = 6;
 
 }  // namespace
 
@@ -267,7 +269,7 @@ Listener::Told Listener::last_told(const std::string& document) {
   const std::lock_guard lock(mutex_);
   const auto found = watches_.find(document);
   if (found == watches_.end()) return Told::nothing;
-  if (std::chrono::steady_clock::now() - found->second.told_gone_at < a_moment) return Told::gone_just;
+  if (std::chrono::steady_clock::now() - found->second.told_gone_at < core::reservation_time) return Told::gone_just;
   return found->second.told_gone ? Told::gone : Told::nothing;
 }
 
@@ -279,9 +281,10 @@ void Listener::ended(const Stream* stream, const grpc::Status& status) {
     const auto now = std::chrono::steady_clock::now();
     short_streams_ = now - stream_->opened_at < lasting ? short_streams_ + 1 : 0;
     // One that is cut for the first time is opened again at once.
-    constexpr int most_doublings = 7;
-    const auto pause = shortest_pause * (1 << std::min(short_streams_, most_doublings));
-    if (short_streams_ > 1) next_stream_at_ = now + std::min<std::chrono::milliseconds>(pause, longest_pause);
+    if (short_streams_ > 1) {
+      const int doublings = std::min(short_streams_, most_doublings);
+      next_stream_at_ = now + core::retry_delay(pauses, doublings + 1, core::random_fraction());
+    }
     stream_.reset();
     if (!status.ok()) failure_ = closed_ ? LockError(ErrorCode::aborted, "the client is closed") : read_error(status);
     for (auto& [document, watch] : std::exchange(watches_, {})) give_up(watch, wakes);

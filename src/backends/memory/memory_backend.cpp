@@ -1,3 +1,4 @@
+#include "async/wake_up.hpp"
 #include "backends/memory/memory_store.hpp"
 #include "backends/memory/memory_url.hpp"
 #include "core/cleanup_pace.hpp"
@@ -12,9 +13,7 @@ namespace {
 
 using State = MemoryStore::State;
 
-void refuse_if_stopped(const CallLimits& limits) {
-  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
-}
+void refuse_if_stopped(const CallLimits& limits) { async::expect_no_stop(limits.stop); }
 
 void call(const State::Wake& wake) {
   if (wake) wake();
@@ -76,7 +75,8 @@ class MemoryBackend : public Backend {
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     refuse_if_stopped(limits);
     const bool locked = state().is_locked(key);
-    if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up()) state().remove_if_long_dead(key);
+    if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up(std::chrono::steady_clock::now()))
+      state().remove_if_long_dead(key);
     co_return locked;
   }
 

@@ -1,8 +1,7 @@
 #include "backends/postgres/connection.hpp"
 
 #include "async/patience.hpp"
-#include "async/thread.hpp"
-#include "async/wake_up.hpp"
+#include "async/run_aside.hpp"
 #include "backends/postgres/server_error.hpp"
 
 #include <asio/redirect_error.hpp>
@@ -14,30 +13,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <mutex>
+#include <functional>
 #include <system_error>
 #include <utility>
 
 namespace syncguard::postgres {
 namespace {
 
-// Shared with the thread that connects, which may come back when nobody waits any more.
-struct Opening {
-  ~Opening() { PQfinish(connection); }
-
-  const std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
-  std::mutex mutex;
-  PGconn* connection = nullptr;
-};
-
-void connect(Opening& opening, const std::string& text, std::chrono::milliseconds timeout) {
-  auto* connection = connect_blocking(text, timeout);
-  {
-    const std::lock_guard lock(opening.mutex);
-    opening.connection = connection;
-  }
-  opening.ended->wake();
-}
+using OwnedConnection = std::unique_ptr<PGconn, void (*)(PGconn*)>;
 
 std::string words_of(const PGconn* connection) { return PQerrorMessage(connection); }
 
@@ -79,21 +62,13 @@ asio::awaitable<std::unique_ptr<Connection>> Connection::open(const std::string&
                                                               std::chrono::milliseconds connect_timeout, bool prepare,
                                                               const asio::any_io_executor& executor,
                                                               CallLimits limits) {
-  const auto opening = std::make_shared<Opening>();
-  try {
-    async::start_thread("syncguard-pg", [opening, connection, connect_timeout] {
-      connect(*opening, connection, connect_timeout);
-    }).detach();
-  } catch (const std::system_error&) {
-    throw LockError(ErrorCode::service_unavailable, "no thread could be started to connect to PostgreSQL");
-  }
-  const auto reason = co_await opening->ended->wait(limits.deadline, limits.stop);
-  async::expect_woken(reason, "PostgreSQL could not be connected to in time");
-  const std::lock_guard lock(opening->mutex);
-  if (PQstatus(opening->connection) != CONNECTION_OK) throw connect_error(words_of(opening->connection));
-  auto opened = std::make_unique<Connection>(executor, opening->connection, prepare);
-  opening->connection = nullptr;
-  co_return opened;
+  std::function<OwnedConnection()> connect = [connection, connect_timeout] {
+    return OwnedConnection(connect_blocking(connection, connect_timeout), PQfinish);
+  };
+  auto connected = co_await async::run_aside("syncguard-pg", std::move(connect), limits,
+                                             "PostgreSQL could not be connected to in time");
+  if (PQstatus(connected.get()) != CONNECTION_OK) throw connect_error(words_of(connected.get()));
+  co_return std::make_unique<Connection>(executor, connected.release(), prepare);
 }
 
 Connection::Connection(const asio::any_io_executor& executor, pg_conn* connection, bool prepare)

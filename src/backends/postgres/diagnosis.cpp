@@ -1,5 +1,6 @@
 #include "backends/postgres/diagnosis.hpp"
 
+#include "async/wake_up.hpp"
 #include "core/clock_skew.hpp"
 #include "core/findings.hpp"
 #include "postgres_sql.hpp"
@@ -144,7 +145,7 @@ void look_at_tables(const Rows& rows, const Tables& tables, std::vector<Finding>
                                "this user may not " + no + " on " + tables.waiters() + ", so that waiting polls",
                                "GRANT SELECT, INSERT, UPDATE, DELETE on it"));
   } else {
-    findings.push_back(fine("queue", tables.waiters() + " is there: waiters are woken in order"));
+    findings.push_back(fine("queue", tables.waiters() + " is there: waiters are served in order"));
   }
 }
 
@@ -188,9 +189,45 @@ void look_at_server(const Rows& rows, std::vector<Finding>& findings) {
   }
 }
 
+// Whether a waiter hears what it is told. Through a pooler that gives each transaction another connection, it does not.
+asio::awaitable<void> look_at_listening(const Examiner& examiner, const PostgresOptions& options,
+                                        std::vector<Finding>& findings) {
+  const std::string past_the_pooler = "name a listen_url that leads to the server itself";
+  try {
+    const auto listener = co_await examiner.listener();
+    if (!listener) {
+      if (options.listen_url != "off") co_return;  // the queue is not there, which has been said
+      findings.push_back(warning("listening", "turned off by listen_url, so that waiting polls", past_the_pooler));
+      co_return;
+    }
+    const auto id = LockId::generate();
+    const auto heard = std::make_shared<async::WakeUp>();
+    const std::function<void()> wake = [heard] { heard->wake(); };
+    const struct Leave {
+      Listener& listener;
+      const LockId& id;
+      ~Leave() { listener.remove(id); }
+    } leave{*listener, id};
+    co_await listener->add(id, wake, examiner.limits);
+    std::string name = "notify";
+    std::string sql = "SELECT pg_notify('syncguard_wake', $1)";
+    std::vector<std::string> values = {id.str()};
+    (void)co_await examiner.ask(std::move(name), std::move(sql), std::move(values));
+    const auto patience = std::min(examiner.limits.deadline, steady_clock::now() + std::chrono::seconds(1));
+    const auto reason = co_await heard->wait(patience, examiner.limits.stop);
+    async::expect_no_stop(examiner.limits.stop);
+    findings.push_back(
+        reason == async::WakeUp::Reason::woken
+            ? fine("listening", "waiters are woken")
+            : warning("listening", "what waiters are told does not arrive, so that waiting polls", past_the_pooler));
+  } catch (const LockError& error) {
+    findings.push_back(core::no_wake_ups("listening", error, past_the_pooler));
+  }
+}
+
 }  // namespace
 
-asio::awaitable<std::vector<Finding>> diagnose(Ask ask, Tables tables, std::string connection) {
+asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner, const PostgresOptions& options, Tables tables) {
   std::vector<Finding> findings;
   std::optional<Rows> rows;
   try {
@@ -200,7 +237,7 @@ asio::awaitable<std::vector<Finding>> diagnose(Ask ask, Tables tables, std::stri
       std::string sql = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
       std::vector<std::string> values;
       const auto sent_at = steady_clock::now();
-      const Rows time = co_await ask(std::move(name), std::move(sql), std::move(values));
+      const Rows time = co_await examiner.ask(std::move(name), std::move(sql), std::move(values));
       const auto took = steady_clock::now() - sent_at;
       const auto host_time = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
       const auto skew = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took),
@@ -211,13 +248,14 @@ asio::awaitable<std::vector<Finding>> diagnose(Ask ask, Tables tables, std::stri
     std::string name = "diagnosis";
     std::string sql(sql::diagnosis);
     std::vector<std::string> values = {tables.locks(), tables.counters(), tables.waiters()};
-    rows.emplace(co_await ask(std::move(name), std::move(sql), std::move(values)));
+    rows.emplace(co_await examiner.ask(std::move(name), std::move(sql), std::move(values)));
     look_at_server(*rows, findings);
     look_at_tables(*rows, tables, findings);
+    co_await look_at_listening(examiner, options, findings);
   } catch (const LockError& error) {
     findings.push_back(core::obstacle(error));
   }
-  findings.push_back(encryption(connection));
+  findings.push_back(encryption(options.connection));
   co_return findings;
 }
 

@@ -1,8 +1,9 @@
-#include "async/thread.hpp"
+#include "async/run_aside.hpp"
 #include "backends/postgres/diagnosis.hpp"
 #include "backends/postgres/server.hpp"
 #include "backends/postgres/server_error.hpp"
 #include "core/cleanup_pace.hpp"
+#include "core/reservation.hpp"
 #include "core/storage_key.hpp"
 #include "postgres_sql.hpp"
 
@@ -125,7 +126,7 @@ class PostgresBackend : public Backend {
     };
     const Rows rows = co_await server_->run(std::move(steps), limits, &request.lock_id);
     // The queue is not asked again at once: somebody who does not know it was faster.
-    if (rows.count() == 0) co_return Contended{milliseconds(50)};
+    if (rows.count() == 0) co_return Contended{core::reservation_time};
     const auto verdict = rows.number(0, 1);
     if (verdict == yes) co_return Granted{fence_of(rows.text(0, 2)), time_at(rows, 3), duration_at(rows, 4)};
     if (verdict == counter_at_end) {
@@ -158,7 +159,8 @@ class PostgresBackend : public Backend {
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     const auto record = co_await lookup(key, limits);
-    if (!record && server_->options().cleanup_in_is_locked && cleanup_pace_.may_clean_up()) {
+    if (!record && server_->options().cleanup_in_is_locked &&
+        cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
       Server::Steps steps = [stored = lock_key_of(key)](const Statements& sql) {
         return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {stored}},
                      {.name = "remove_dead", .sql = &sql.remove_dead, .values = {stored}}};
@@ -201,10 +203,13 @@ class PostgresBackend : public Backend {
   }
 
   asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
-    postgres::Ask ask = [&](std::string name, std::string sql, std::vector<std::string> values) {
+    postgres::Examiner examiner;
+    examiner.ask = [&](std::string name, std::string sql, std::vector<std::string> values) {
       return server_->ask(std::move(name), std::move(sql), std::move(values), limits);
     };
-    co_return co_await postgres::diagnose(std::move(ask), server_->tables(), server_->options().connection);
+    examiner.listener = [&] { return server_->listener(limits); };
+    examiner.limits = limits;
+    co_return co_await postgres::diagnose(std::move(examiner), server_->options(), server_->tables());
   }
 
   asio::awaitable<std::string> setup(const CallLimits& limits) override {
@@ -225,30 +230,13 @@ class PostgresBackend : public Backend {
   }
 
  private:
-  // setup_postgres_schema blocks, so that it has a thread of its own, which is left behind where it is stopped.
   static asio::awaitable<void> set_up_schema(const PostgresOptions& options, const CallLimits& limits) {
-    struct Work {
-      const std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
-      std::exception_ptr error;
+    std::function<bool()> set_up = [options] {
+      setup_postgres_schema(options);
+      return true;
     };
-    const auto work = std::make_shared<Work>();
-    async::start_thread("syncguard-pg", [work, options] {
-      try {
-        setup_postgres_schema(options);
-      } catch (...) {
-        work->error = std::current_exception();
-      }
-      work->ended->wake();
-    }).detach();
-    switch (co_await work->ended->wait(limits.deadline, limits.stop)) {
-      case async::WakeUp::Reason::woken:
-        break;
-      case async::WakeUp::Reason::timed_out:
-        throw LockError(ErrorCode::network_timeout, "the tables could not be made in time", Effect::in_doubt);
-      case async::WakeUp::Reason::stopped:
-        throw LockError(ErrorCode::aborted, "a stop was requested", Effect::in_doubt);
-    }
-    if (work->error) std::rethrow_exception(work->error);
+    co_await async::run_aside("syncguard-pg", std::move(set_up), limits, "the tables could not be made in time",
+                              Effect::in_doubt);
   }
 
   const std::shared_ptr<Server> server_;

@@ -6,6 +6,7 @@
 #include <libpq-fe.h>
 
 #include <memory>
+#include <utility>
 
 namespace syncguard::postgres {
 
@@ -37,7 +38,9 @@ PostgresOptions options_of(BackendUrl& url) {
 }
 
 std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context) {
-  return make_postgres_backend(options_of(url), context.log);
+  auto options = options_of(url);
+  options.operation_timeout = context.operation_timeout.value_or(options.operation_timeout);
+  return make_postgres_backend(std::move(options), context.log);
 }
 
 }  // namespace syncguard::postgres

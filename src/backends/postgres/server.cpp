@@ -2,6 +2,7 @@
 
 #include "async/spawn.hpp"
 #include "async/thread.hpp"
+#include "async/wake_up.hpp"
 #include "postgres_sql.hpp"
 
 #include <algorithm>
@@ -102,7 +103,7 @@ asio::awaitable<std::shared_ptr<Listener>> Server::listener(CallLimits limits) {
 }
 
 asio::awaitable<Rows> Server::run(Steps steps, CallLimits limits, const LockId* id) {
-  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+  async::expect_no_stop(limits.stop);
   if (id != nullptr) co_await wait_for_what_is_under_way(*id, limits);
   const auto known = co_await statements(limits);
   auto pooled = co_await pool_->take(limits);
@@ -137,7 +138,7 @@ void Server::run_in_background(const asio::any_io_executor& executor, Steps step
 
 asio::awaitable<Rows> Server::ask(std::string name, std::string sql, std::vector<std::string> values,
                                   CallLimits limits) {
-  if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+  async::expect_no_stop(limits.stop);
   auto pooled = co_await pool_->take(limits);
   struct Text {
     std::string name;

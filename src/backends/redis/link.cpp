@@ -4,6 +4,8 @@
 #include "async/spawn.hpp"
 #include "async/wake_up.hpp"
 #include "backends/redis/handshake.hpp"
+#include "core/random.hpp"
+#include "core/retry_schedule.hpp"
 
 #include <asio/post.hpp>
 #include <asio/strand.hpp>
@@ -12,7 +14,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <random>
 #include <utility>
 
 namespace syncguard::redis {
@@ -26,14 +27,12 @@ constexpr std::size_t read_bytes = 32 * 1024;
 static_assert(read_bytes <= ReplyReader::max_bytes);
 
 // How long to wait before another attempt to connect, after so many that failed. The first comes at once.
-std::chrono::milliseconds back_off(int failures) {
+std::chrono::nanoseconds back_off(int failures) {
+  // Bounded by the number of doublings, for what is cut off at a limit is in step with all who lost the same server.
+  constexpr WaitOptions schedule{.retry_delay = std::chrono::milliseconds(25), .jitter = Jitter::equal};
   constexpr int most_doublings = 5;
-  constexpr int base_ms = 25;
-  if (failures <= 1) return std::chrono::milliseconds(0);
-  // Not in step with all the other clients that lost the same server.
-  static thread_local std::minstd_rand random{std::random_device()()};
-  const int most = base_ms * (1 << std::min(failures - 2, most_doublings));
-  return std::chrono::milliseconds(std::uniform_int_distribution(most / 2, most)(random));
+  if (failures <= 1) return std::chrono::nanoseconds(0);
+  return core::retry_delay(schedule, std::min(failures - 1, 1 + most_doublings), core::random_fraction());
 }
 
 Address configured_address(const RedisOptions& options) { return {options.host, options.port, options.unix_socket}; }
@@ -426,8 +425,8 @@ void Link::lost(const ConnectionPtr& connection, const LockError& error) {
     if (connection_ == connection) connection_.reset();
     std::erase(retired_, connection);
     if (!connection->has_answered) count_failure();
-    // What was only told was for this connection.
-    std::erase_if(unsent_, [](const RequestPtr& request) { return !request->caller; });
+    // What was only told was for this connection, unless there is another already.
+    if (!connection_) std::erase_if(unsent_, [](const RequestPtr& request) { return !request->caller; });
     finish_all(std::exchange(connection->sent, {}), error.as_in_doubt());
     if (!connection_ && !unsent_.empty()) start_connecting();
   }

@@ -277,7 +277,8 @@ class RedisBackend : public Backend {
     const Arguments arguments({lock}, {});
     const Reply reply = co_await server_->run(server_->link_of(key), redis::scripts().is_locked, arguments, limits);
     const bool locked = verdict_of(reply) == Verdict::yes;
-    if (!locked && server_->options().cleanup_in_is_locked && cleanup_pace_.may_clean_up()) {
+    if (!locked && server_->options().cleanup_in_is_locked &&
+        cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
       // Nobody waits for it: the caller has its answer.
       const Arguments of_removal({lock}, {server_->names().index_root()});
       server_->link_of(key).tell(of_removal.to(redis::scripts().remove_dead, false));
@@ -324,9 +325,15 @@ class RedisBackend : public Backend {
     examiner.subscribe = [&]() -> asio::awaitable<void> {
       const auto lock = names.lock(key);
       const std::function<void()> nothing = [] {};
-      server_->subscriber().follow(server_->link_of(id).address());
-      co_await server_->subscriber().subscribe(id, lock, nothing, limits);
-      server_->subscriber().unsubscribe(id);
+      auto& subscriber = server_->subscriber();
+      subscriber.follow(server_->link_of(id).address());
+      // Also if it fails: it would be subscribed with every new connection.
+      const struct Unsubscribe {
+        redis::Subscriber& subscriber;
+        const LockId& id;
+        ~Unsubscribe() { subscriber.unsubscribe(id); }
+      } unsubscribe{subscriber, id};
+      co_await subscriber.subscribe(id, lock, nothing, limits);
     };
     co_return co_await redis::diagnose(std::move(examiner));
   }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace syncguard::redis {
 namespace {
@@ -121,7 +122,9 @@ RedisOptions options_of(BackendUrl& url) {
 }
 
 std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context) {
-  return make_redis_backend(options_of(url), context.log);
+  auto options = options_of(url);
+  options.operation_timeout = context.operation_timeout.value_or(options.operation_timeout);
+  return make_redis_backend(std::move(options), context.log);
 }
 
 }  // namespace syncguard::redis

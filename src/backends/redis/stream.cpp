@@ -77,7 +77,6 @@ void tune(Socket& socket, std::chrono::seconds keep_alive) {
 struct Tls::Context {
   asio::ssl::context ssl{asio::ssl::context::tls_client};
   std::string server_name;
-  bool verify = true;
 };
 
 Tls::Tls(const RedisTls& options) : context_(std::make_unique<Context>()) {
@@ -91,7 +90,6 @@ Tls::Tls(const RedisTls& options) : context_(std::make_unique<Context>()) {
   auto& ssl = context_->ssl;
   SSL_CTX_set_min_proto_version(ssl.native_handle(), TLS1_2_VERSION);
   context_->server_name = options.server_name;
-  context_->verify = options.verify;
   ssl.set_verify_mode(options.verify ? asio::ssl::verify_peer : asio::ssl::verify_none);
   if (options.ca_file.empty()) {
     ssl.set_default_verify_paths();

@@ -1,6 +1,7 @@
 #include "backends/redis/subscriber.hpp"
 
 #include "backends/redis/server_error.hpp"
+#include "core/random.hpp"
 
 #include <asio/this_coro.hpp>
 
@@ -91,10 +92,7 @@ void Subscriber::key_changed(const std::string& channel, std::string_view event)
     timer.cancel();
     return;
   }
-  constexpr int least_ms = 10;
-  constexpr int spread_ms = 20;
-  timer.expires_after(
-      std::chrono::milliseconds(std::uniform_int_distribution(least_ms, least_ms + spread_ms)(random_)));
+  timer.expires_after(core::random_between(std::chrono::microseconds(10'000), std::chrono::microseconds(30'000)));
   timer.async_wait([weak = weak_from_this(), channel](const asio::error_code& cancelled) {
     if (cancelled) return;
     if (const auto self = weak.lock()) self->waiters_.wake_all_of(channel);

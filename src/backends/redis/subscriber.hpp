@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <string>
 
 namespace syncguard::redis {
@@ -56,7 +55,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   net::Waiters waiters_;
   std::mutex mutex_;
   std::map<std::string, Watched, std::less<>> watched_;
-  std::minstd_rand random_{std::random_device()()};
 };
 
 }  // namespace syncguard::redis

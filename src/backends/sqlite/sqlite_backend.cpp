@@ -1,5 +1,4 @@
 #include "backends/sqlite/diagnosis.hpp"
-#include "backends/sqlite/sqlite_url.hpp"
 #include "backends/sqlite/watcher.hpp"
 #include "backends/sqlite/worker.hpp"
 #include "core/cleanup_pace.hpp"
@@ -19,8 +18,7 @@ namespace {
 using sqlite::Store;
 
 // One spelling per file, whatever the working directory will be, and never one that means something else to SQLite
-// (such as
-// ":memory:").
+// (such as ":memory:").
 std::filesystem::path resolved(const std::filesystem::path& path) {
   std::error_code error;
   const auto canonical = std::filesystem::weakly_canonical(path, error);
@@ -92,7 +90,7 @@ class SqliteBackend : public Backend {
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     std::function<bool(Store&)> step = [key](Store& store) { return store.find_live(key).has_value(); };
     const bool locked = co_await parts_->worker.run(std::move(step), limits);
-    if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up()) clean_up(key);
+    if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) clean_up(key);
     co_return locked;
   }
 
@@ -122,7 +120,7 @@ class SqliteBackend : public Backend {
   }
 
   asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
-    if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+    async::expect_no_stop(limits.stop);
     auto findings = sqlite::examine_place(path_);
     const bool hopeless = std::ranges::any_of(findings, [](const Finding& finding) {
       return finding.check == "file system" && finding.verdict == Finding::Verdict::failure;
@@ -131,9 +129,12 @@ class SqliteBackend : public Backend {
     std::error_code unreachable;
     if (hopeless || !std::filesystem::exists(path_, unreachable)) co_return findings;
     try {
-      std::function<Store::Health(Store&)> step = [](Store& store) { return store.health(); };
+      // The first opens the file; how long that takes is of no interest.
+      std::function<Store::Health(Store&)> examine = [](Store& store) { return store.health(); };
+      const auto health = co_await parts_->worker.run(std::move(examine), limits, sqlite::Worker::Where::on_worker);
+      std::function<bool(Store&)> look = [](Store& store) { return store.find_live(LockId::generate()).has_value(); };
       const auto begin = std::chrono::steady_clock::now();
-      const auto health = co_await parts_->worker.run(std::move(step), limits);
+      co_await parts_->worker.run(std::move(look), limits);
       const auto took = std::chrono::steady_clock::now() - begin;
       findings.push_back(core::fine("writable", "yes"));
       findings.push_back(core::latency(std::chrono::duration_cast<std::chrono::microseconds>(took)));
@@ -157,7 +158,7 @@ class SqliteBackend : public Backend {
   }
 
   asio::awaitable<void> close(const CallLimits& limits) override {
-    parts_->watcher.close();
+    co_await parts_->watcher.close(limits);
     co_await parts_->worker.close(limits);
   }
 
@@ -175,9 +176,9 @@ class SqliteBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_sqlite_backend(SqliteOptions options) {
+std::unique_ptr<Backend> make_sqlite_backend(SqliteOptions options, Log log) {
   if (options.path.empty()) throw LockError(ErrorCode::invalid_argument, "the embedded backend needs a path");
-  return std::make_unique<SqliteBackend>(options, Log());
+  return std::make_unique<SqliteBackend>(options, log);
 }
 
 std::filesystem::path default_sqlite_path() {
@@ -194,15 +195,4 @@ std::filesystem::path default_sqlite_path() {
                   "neither XDG_STATE_HOME nor HOME is set: name a path, as in sqlite:PATH");
 }
 
-namespace sqlite {
-
-std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context) {
-  SqliteOptions options;
-  options.path = BackendUrl::decode(url.rest());
-  if (options.path.empty()) options.path = default_sqlite_path();
-  options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(false);
-  return std::make_unique<SqliteBackend>(options, context.log);
-}
-
-}  // namespace sqlite
 }  // namespace syncguard

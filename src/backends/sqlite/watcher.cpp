@@ -1,7 +1,5 @@
 #include "backends/sqlite/watcher.hpp"
 
-#include "async/thread.hpp"
-
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -12,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -24,26 +23,71 @@ constexpr int look_again_later_ms = 1000;
 
 }  // namespace
 
-Watcher::Watcher(std::filesystem::path path, Log log) : path_(std::move(path)), log_(std::move(log)) {}
-
-Watcher::~Watcher() {
-  close();
-  if (inotify_ >= 0) ::close(inotify_);
-  if (interrupt_ >= 0) ::close(interrupt_);
-}
-
-void Watcher::close() {
-  if (thread_.joinable()) {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    interrupt();
-    thread_.join();
+class Watcher::Shared {
+ public:
+  Shared(std::filesystem::path path, Log log) : path_(std::move(path)), log_(std::move(log)) {}
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  ~Shared() {
+    if (inotify_ >= 0) ::close(inotify_);
+    if (interrupt_ >= 0) ::close(interrupt_);
   }
+
+  // What the thread sleeps on.
+  void prepare();
+  // On the thread.
+  void watch();
+
+  void add(const Key& key, const LockId& waiter, std::function<void()> wake);
+  void remove(const LockId& waiter);
+  void end();
+
+ private:
+  struct Waiter {
+    Key key;
+    std::string stored_key;
+    std::function<void()> wake;
+    bool stalled = false;  // at the last look
+  };
+
+  // The time until somebody has to look again, in milliseconds, or -1.
+  int look(Store& store);
+  void interrupt();
+
+  const std::filesystem::path path_;
+  const Log log_;
+  std::optional<Doorbell> bell_;
+  int inotify_ = -1;
+  int interrupt_ = -1;
+
+  std::mutex mutex_;
+  std::map<LockId, Waiter> waiters_;
+  bool ending_ = false;
+};
+
+Watcher::Watcher(const std::filesystem::path& path, const Log& log) : shared_(std::make_shared<Shared>(path, log)) {}
+
+Watcher::~Watcher() { shared_->end(); }
+
+asio::awaitable<void> Watcher::close(const CallLimits& limits) {
+  shared_->end();
+  if (thread_) co_await thread_->ended(limits.deadline, limits.stop);
 }
 
-void Watcher::start() {
+void Watcher::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_) {
+      shared_->prepare();
+      thread_.emplace("syncguard-watch", [shared = shared_] { shared->watch(); });
+    }
+  }
+  shared_->add(key, waiter, std::move(wake));
+}
+
+void Watcher::remove(const LockId& waiter) { shared_->remove(waiter); }
+
+void Watcher::Shared::prepare() {
   if (!bell_) bell_.emplace(path_);
   if (inotify_ < 0) inotify_ = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (interrupt_ < 0) interrupt_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -51,30 +95,37 @@ void Watcher::start() {
     throw LockError(ErrorCode::rate_limited,
                     "no watch for waiters could be had from the system: " + std::generic_category().message(errno));
   }
-  thread_ = async::start_thread("syncguard-watch", [this] { watch(); });
 }
 
-void Watcher::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
+void Watcher::Shared::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
   {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) start();
     waiters_.insert_or_assign(waiter,
                               Waiter{.key = key, .stored_key = Store::stored_key(key), .wake = std::move(wake)});
   }
   interrupt();
 }
 
-void Watcher::remove(const LockId& waiter) {
+void Watcher::Shared::remove(const LockId& waiter) {
   const std::lock_guard lock(mutex_);
   waiters_.erase(waiter);
 }
 
-void Watcher::interrupt() {
+void Watcher::Shared::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    waiters_.clear();
+  }
+  interrupt();
+}
+
+void Watcher::Shared::interrupt() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = write(interrupt_, &one, sizeof one);
 }
 
-void Watcher::watch() {
+void Watcher::Shared::watch() {
   std::optional<Store> store;
   int timeout = -1;
   for (;;) {
@@ -103,7 +154,7 @@ void Watcher::watch() {
   }
 }
 
-int Watcher::look(Store& store) {
+int Watcher::Shared::look(Store& store) {
   const auto queues = store.free_queues();
   if (queues.empty()) return -1;
   const auto now = Store::clock();

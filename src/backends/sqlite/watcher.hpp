@@ -1,16 +1,15 @@
 // Tells waiters that something in the database changed for them.
 #pragma once
 
+#include "async/loose_thread.hpp"
 #include "backends/sqlite/store.hpp"
 
 #include <syncguard/log.hpp>
 
-#include <condition_variable>
 #include <functional>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 namespace syncguard::sqlite {
 
@@ -18,12 +17,13 @@ namespace syncguard::sqlite {
 // by a connection of its own. It writes only to move a queue on whose first does not come.
 class Watcher {
  public:
-  Watcher(std::filesystem::path path, Log log);
+  Watcher(const std::filesystem::path& path, const Log& log);
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
+  // A thread that the disk does not let go is left behind after a moment.
   ~Watcher();
   // Ends the thread and gives the file back. Nobody is woken any more.
-  void close();
+  asio::awaitable<void> close(const CallLimits& limits);
 
   // Calls wake, on the watcher's thread, when the waiter should try. The watch is in force when this returns. Throws
   // LockError if the system has none left.
@@ -32,28 +32,12 @@ class Watcher {
   void remove(const LockId& waiter);
 
  private:
-  struct Waiter {
-    Key key;
-    std::string stored_key;
-    std::function<void()> wake;
-    bool stalled = false;  // at the last look
-  };
+  // Shared with the thread.
+  class Shared;
 
-  void start();
-  void watch();
-  // The time until somebody has to look again, in milliseconds, or -1.
-  int look(Store& store);
-  void interrupt();
-
-  const std::filesystem::path path_;
-  const Log log_;
+  const std::shared_ptr<Shared> shared_;
   std::mutex mutex_;
-  std::map<LockId, Waiter> waiters_;
-  bool ending_ = false;
-  std::optional<Doorbell> bell_;
-  int inotify_ = -1;
-  int interrupt_ = -1;
-  std::thread thread_;
+  std::optional<async::LooseThread> thread_;  // guarded by the mutex until it was started
 };
 
 }  // namespace syncguard::sqlite

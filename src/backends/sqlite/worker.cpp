@@ -1,23 +1,46 @@
 #include "backends/sqlite/worker.hpp"
 
-#include "async/thread.hpp"
-
 #include <condition_variable>
+#include <csignal>
+#include <ctime>
 #include <deque>
 #include <mutex>
 
 namespace syncguard::sqlite {
 namespace {
 
-constexpr std::chrono::seconds grace{2};
+// For as long as it exists, a file that may not grow (ulimit -f) is an error of this thread's and no signal, which
+// would end a program that does not expect it.
+class NoSignalForFileSize {
+ public:
+  NoSignalForFileSize() noexcept {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  NoSignalForFileSize(const NoSignalForFileSize&) = delete;
+  NoSignalForFileSize& operator=(const NoSignalForFileSize&) = delete;
+  ~NoSignalForFileSize() {
+    if (sigismember(&before_, SIGXFSZ) == 1) return;
+    // One that came must not be delivered now.
+    const timespec at_once{};
+    sigtimedwait(&signal_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t signal_{};
+  sigset_t before_{};
+};
 
 }  // namespace
 
 struct Worker::Shared {
   explicit Shared(std::filesystem::path file) : path(std::move(file)) {}
 
+  void end();
   void work();
-  // Takes the lock back when it has performed the job without it.
+  // Without the lock, which it takes back.
   void perform(Job& job, std::unique_lock<std::mutex>& lock);
   void try_to_perform(Job& job);
   Database::Hooks hooks();
@@ -32,38 +55,17 @@ struct Worker::Shared {
   std::deque<std::shared_ptr<Job>> queue;
   bool performing = false;
   bool ending = false;
-  bool ended = false;
-  std::shared_ptr<async::WakeUp> when_ended;
 };
 
 Worker::Worker(std::filesystem::path path)
     : shared_(std::make_shared<Shared>(std::move(path))),
-      thread_(async::start_thread("syncguard-sql", [shared = shared_] { shared->work(); })) {}
+      thread_("syncguard-sql", [shared = shared_] { shared->work(); }) {}
 
-Worker::~Worker() {
-  std::unique_lock lock(shared_->mutex);
-  shared_->ending = true;
-  shared_->changed.notify_all();
-  const bool ended = shared_->changed.wait_for(lock, grace, [this] { return shared_->ended; });
-  lock.unlock();
-  if (ended) {
-    thread_.join();
-  } else {
-    thread_.detach();
-  }
-}
+Worker::~Worker() { shared_->end(); }
 
 asio::awaitable<void> Worker::close(const CallLimits& limits) {
-  const auto ended = std::make_shared<async::WakeUp>();
-  {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->ending = true;
-    shared_->when_ended = ended;
-    if (shared_->ended) ended->wake();
-    shared_->changed.notify_all();
-  }
-  // A disk that does not let go is waited for no longer; the destructor knows what to do then.
-  co_await ended->wait(limits.deadline, limits.stop);
+  shared_->end();
+  co_await thread_.ended(limits.deadline, limits.stop);
 }
 
 void Worker::enqueue(std::shared_ptr<Job> job) {
@@ -75,6 +77,7 @@ void Worker::enqueue(std::shared_ptr<Job> job) {
 bool Worker::perform_if_idle(Job& job) {
   std::unique_lock lock(shared_->mutex);
   if (shared_->performing || shared_->ending || !shared_->queue.empty()) return false;
+  const NoSignalForFileSize no_signal;
   shared_->perform(job, lock);
   // Only for what came meanwhile: to wake the thread for nothing costs as much as to give it the job.
   if (shared_->ending || !shared_->queue.empty()) shared_->changed.notify_all();
@@ -102,6 +105,12 @@ void Worker::give_up(Job& job, async::WakeUp::Reason reason) {
   async::give_up(reason, "SQLite: the disk or other processes kept it waiting until the time-out", effect);
 }
 
+void Worker::Shared::end() {
+  const std::lock_guard lock(mutex);
+  ending = true;
+  changed.notify_all();
+}
+
 void Worker::Shared::work() {
   std::unique_lock lock(mutex);
   for (;;) {
@@ -115,10 +124,6 @@ void Worker::Shared::work() {
   }
   lock.unlock();
   store.reset();
-  lock.lock();
-  ended = true;
-  changed.notify_all();
-  if (when_ended) when_ended->wake();
 }
 
 Database::Hooks Worker::Shared::hooks() {
@@ -136,14 +141,15 @@ Database::Hooks Worker::Shared::hooks() {
 
 void Worker::Shared::perform(Job& job, std::unique_lock<std::mutex>& lock) {
   performing = true;
+  current = &job;
   lock.unlock();
   try_to_perform(job);
   lock.lock();
+  current = nullptr;
   performing = false;
 }
 
 void Worker::Shared::try_to_perform(Job& job) {
-  current = &job;
   try {
     // A file that was removed or replaced is not what the others use any more.
     if (store && store->has_moved()) store.reset();
@@ -152,7 +158,8 @@ void Worker::Shared::try_to_perform(Job& job) {
   } catch (const LockError& error) {
     // When we ended it ourselves, our reason decides.
     const bool stopped = error.code() == ErrorCode::network_timeout && job.limits.stop.stop_requested();
-    job.fail(stopped ? std::make_exception_ptr(LockError(ErrorCode::aborted, "a stop was requested"))
+    const auto effect = error.in_doubt() ? Effect::in_doubt : Effect::none;
+    job.fail(stopped ? std::make_exception_ptr(LockError(ErrorCode::aborted, "a stop was requested", effect))
                      : std::current_exception());
   } catch (...) {
     job.fail(std::current_exception());

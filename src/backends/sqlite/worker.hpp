@@ -1,6 +1,7 @@
 // Runs the steps of the embedded backend, one after the other, where they block nobody but their caller.
 #pragma once
 
+#include "async/loose_thread.hpp"
 #include "async/spawn.hpp"
 #include "async/wake_up.hpp"
 #include "backends/sqlite/store.hpp"
@@ -13,7 +14,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 namespace syncguard::sqlite {
@@ -33,22 +33,26 @@ class Worker {
   // Runs what is queued, then gives the file back. Nothing may be run afterwards.
   asio::awaitable<void> close(const CallLimits& limits);
 
+  // Where a step may run: one that may take long by itself is for the worker alone.
+  enum class Where { anywhere, on_worker };
   // Runs step(store) and returns what it does. Ends by the limits: without effect if the step had not begun to write,
-  // in doubt if it had; then it goes on by itself. Only a step on the caller's own thread, once it writes, is waited
-  // for until the disk lets go. step must own what it refers to.
+  // in doubt if it had; then it goes on by itself. On the caller's own thread, limits end only the waiting for other
+  // processes: a disk that hangs is waited for. step must own what it refers to.
   template <typename Result>
-  asio::awaitable<Result> run(std::function<Result(Store&)> step, const CallLimits& limits) {
+  asio::awaitable<Result> run(std::function<Result(Store&)> step, const CallLimits& limits,
+                              Where where = Where::anywhere) {
     struct Answer {
       std::optional<Result> result;
       std::exception_ptr error;
     };
-    if (limits.stop.stop_requested()) throw LockError(ErrorCode::aborted, "a stop was requested");
+    async::expect_no_stop(limits.stop);
     const auto answer = std::make_shared<Answer>();
     const auto job = std::make_shared<Job>();
     job->limits = limits;
     job->run = [answer, step = std::move(step)](Store& store) { answer->result = step(store); };
     job->fail = [answer](std::exception_ptr error) { answer->error = std::move(error); };
-    if (!async::this_thread_is_about_to_block() || !perform_if_idle(*job)) {
+    const bool here = where == Where::anywhere && async::this_thread_is_about_to_block();
+    if (!here || !perform_if_idle(*job)) {
       enqueue(job);
       const auto reason = co_await job->ended->wait(limits.deadline, limits.stop);
       if (reason != async::WakeUp::Reason::woken) give_up(*job, reason);
@@ -80,7 +84,7 @@ class Worker {
   [[noreturn]] void give_up(Job& job, async::WakeUp::Reason reason);
 
   const std::shared_ptr<Shared> shared_;
-  std::thread thread_;
+  async::LooseThread thread_;
 };
 
 }  // namespace syncguard::sqlite
