@@ -26,11 +26,17 @@ class Accounts {
     execute("INSERT INTO account VALUES ('42', 100, 0)");
   }
 
-  // False if somebody with a newer fence was here before. With <= one holder may write many times.
+  // Shows the fence, before anything is read: from now on only this holder and newer ones can write. False if somebody
+  // with a newer fence was here before. With <= one holder may do so many times.
+  bool claim(const std::string& id, sg::Fence fence) {
+    return changes_a_row("UPDATE account SET fence = $2 WHERE id = $1 AND fence <= $2",
+                         {id, std::to_string(fence.value())});
+  }
+
+  // The same, and writes.
   bool set_balance(const std::string& id, int balance, sg::Fence fence) {
-    const auto result = execute("UPDATE account SET balance = $2, fence = $3 WHERE id = $1 AND fence <= $3",
-                                {id, std::to_string(balance), std::to_string(fence.value())});
-    return std::string(PQcmdTuples(result.get())) == "1";
+    return changes_a_row("UPDATE account SET balance = $3, fence = $2 WHERE id = $1 AND fence <= $2",
+                         {id, std::to_string(fence.value()), std::to_string(balance)});
   }
 
   int balance(const std::string& id) {
@@ -39,6 +45,10 @@ class Accounts {
 
  private:
   using Result = std::unique_ptr<PGresult, decltype(&PQclear)>;
+
+  bool changes_a_row(const char* sql, const std::vector<std::string>& values) {
+    return std::string(PQcmdTuples(execute(sql, values).get())) == "1";
+  }
 
   Result execute(const char* sql, const std::vector<std::string>& values = {}) {
     std::vector<const char*> pointers;
@@ -69,20 +79,24 @@ int main(int argc, char** argv) {
     auto locks = sg::open(url);
     std::puts(locks.setup().c_str());
 
-    // The first holder reads, and is then paused: garbage collection, a swapped-out machine, a debugger.
+    // The first holder claims and reads, and is then paused: garbage collection, a swapped-out machine, a debugger.
     sg::Lease paused = locks.acquire("account:42", {.ttl = 100ms});
+    const bool first_claimed = accounts.claim("42", paused.fence());
     const int old_balance = accounts.balance("42");
 
-    // Its time is over, so the lock goes to the next, who takes 30 from the account.
+    // Its time is over, so the lock goes to the next, who is about to take 30 from the account.
     sg::Lease next = locks.acquire("account:42");
-    const bool taken = accounts.set_balance("42", accounts.balance("42") - 30, next.fence());
-    std::printf("fence %s: %s\n", next.fence().str().c_str(), taken ? "written" : "refused");
+    const bool next_claimed = accounts.claim("42", next.fence());
+    const int balance = accounts.balance("42");
 
-    // The first one wakes up. It still believes in its 100, and would undo what the second did.
-    const bool undone = accounts.set_balance("42", old_balance + 1, paused.fence());
-    std::printf("fence %s: %s\n", paused.fence().str().c_str(), undone ? "written" : "refused");
+    // The first one wakes up. Had the next one not claimed before it read, this would be written, and then lost.
+    const bool late = accounts.set_balance("42", old_balance + 1, paused.fence());
+    std::printf("fence %s: %s\n", paused.fence().str().c_str(), late ? "written" : "refused");
+
+    const bool taken = accounts.set_balance("42", balance - 30, next.fence());
+    std::printf("fence %s: %s\n", next.fence().str().c_str(), taken ? "written" : "refused");
     std::printf("balance: %d\n", accounts.balance("42"));
-    return taken && !undone && accounts.balance("42") == 70 ? 0 : 1;
+    return first_claimed && next_claimed && !late && taken && accounts.balance("42") == 70 ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

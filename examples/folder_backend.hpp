@@ -1,9 +1,14 @@
-// A backend of your own: five coroutines over whatever can do one atomic step. This one keeps its locks in a file per
+// A backend of your own: five operations over whatever can do one atomic step. This one keeps its locks in a file per
 // key, guarded by flock(2), which serves all processes of a host. It does without a queue: clients then poll. It passes
-// the contract suite (tests/consumer/contract_suite), which is what you should ask of yours.
+// the contract suite (tests/consumer/contract_suite), which is what you should ask of yours. Small local files answer
+// at once; what may take longer belongs on a thread of its own, because the client's must not wait for it.
 #pragma once
 
 #include <syncguard/backend.hpp>
+
+#include <asio/steady_timer.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -97,20 +102,29 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// Exclusive use of the folder while it exists: what makes a step atomic.
+// Exclusive use of the folder, from when it was had until this is destroyed: what makes a step atomic.
 class FolderLock {
  public:
   explicit FolderLock(const Folder& folder)
       : descriptor_(open((folder.path() / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (descriptor_ < 0 || flock(descriptor_, LOCK_EX) != 0) {
-      throw sg::LockError(sg::ErrorCode::service_unavailable, std::generic_category().message(errno));
-    }
+    if (descriptor_ < 0) fail();
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock() { close(descriptor_); }
 
+  // False while somebody else has it.
+  [[nodiscard]] bool try_lock() const {
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK && errno != EINTR) fail();
+    return false;
+  }
+
  private:
+  [[noreturn]] static void fail() {
+    throw sg::LockError(sg::ErrorCode::service_unavailable, std::generic_category().message(errno));
+  }
+
   int descriptor_;
 };
 
@@ -121,7 +135,8 @@ class FolderBackend : public sg::Backend {
   [[nodiscard]] sg::Capabilities capabilities() const override { return {.name = "folder"}; }
 
   asio::awaitable<sg::AcquireReply> acquire(const sg::AcquireRequest& request, const sg::CallLimits& limits) override {
-    const Step step(folder_, limits);
+    Step step(folder_);
+    co_await step.begin(limits);
     Folder::Entry entry = folder_.read(request.key);
     if (entry.record && is_live(entry.record->expires_at, step.now)) {
       const sg::LockRecord& held = *entry.record;
@@ -138,7 +153,8 @@ class FolderBackend : public sg::Backend {
   }
 
   asio::awaitable<sg::ReleaseReply> release(const sg::LockId& id, const sg::CallLimits& limits) override {
-    const Step step(folder_, limits);
+    Step step(folder_);
+    co_await step.begin(limits);
     auto entry = folder_.find(id);
     if (!entry) co_return sg::Missing::not_found;
     if (!is_live(entry->record->expires_at, step.now)) co_return sg::Missing::expired;
@@ -149,7 +165,8 @@ class FolderBackend : public sg::Backend {
 
   asio::awaitable<sg::ExtendReply> extend(const sg::LockId& id, milliseconds ttl,
                                           const sg::CallLimits& limits) override {
-    const Step step(folder_, limits);
+    Step step(folder_);
+    co_await step.begin(limits);
     auto entry = folder_.find(id);
     if (!entry) co_return sg::Missing::not_found;
     if (!is_live(entry->record->expires_at, step.now)) co_return sg::Missing::expired;
@@ -159,34 +176,50 @@ class FolderBackend : public sg::Backend {
   }
 
   asio::awaitable<bool> is_locked(const sg::Key& key, const sg::CallLimits& limits) override {
-    const Step step(folder_, limits);
+    Step step(folder_);
+    co_await step.begin(limits);
     co_return step.live(folder_.read(key).record).has_value();
   }
 
   asio::awaitable<std::optional<sg::LockRecord>> lookup(const sg::Key& key, const sg::CallLimits& limits) override {
-    const Step step(folder_, limits);
+    Step step(folder_);
+    co_await step.begin(limits);
     co_return step.live(folder_.read(key).record);
   }
 
   asio::awaitable<std::optional<sg::LockRecord>> lookup(const sg::LockId& id, const sg::CallLimits& limits) override {
-    const Step step(folder_, limits);
+    Step step(folder_);
+    co_await step.begin(limits);
     const auto entry = folder_.find(id);
     co_return entry ? step.live(entry->record) : std::nullopt;
   }
 
  private:
-  // One atomic step. The time is read once the folder is ours.
+  // One atomic step, from begin() until it is destroyed.
   struct Step {
-    Step(const Folder& folder, const sg::CallLimits& limits) : lock(folder), now(system_now()) {
-      if (limits.stop.stop_requested()) throw sg::LockError(sg::ErrorCode::aborted, "a stop was requested");
+    explicit Step(const Folder& folder) : lock(folder) {}
+
+    // Waits until the folder is ours, no longer than the limits allow, and reads the time only then.
+    asio::awaitable<void> begin(const sg::CallLimits& limits) {
+      asio::steady_timer pause(co_await asio::this_coro::executor);
+      for (;;) {
+        if (limits.stop.stop_requested()) throw sg::LockError(sg::ErrorCode::aborted, "a stop was requested");
+        if (lock.try_lock()) break;
+        if (std::chrono::steady_clock::now() >= limits.deadline) {
+          throw sg::LockError(sg::ErrorCode::network_timeout, "others kept the folder until the time-out");
+        }
+        pause.expires_after(milliseconds(1));
+        co_await pause.async_wait(asio::use_awaitable);
+      }
+      now = system_now();
     }
 
     [[nodiscard]] std::optional<sg::LockRecord> live(const std::optional<sg::LockRecord>& record) const {
       return record && is_live(record->expires_at, now) ? record : std::nullopt;
     }
 
-    FolderLock lock;
-    sg::Timestamp now;
+    const FolderLock lock;
+    sg::Timestamp now{};
   };
 
   const Folder folder_;

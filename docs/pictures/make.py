@@ -56,6 +56,9 @@ BACKEND_NAMES = {"memory": "memory", "sqlite": "SQLite", "redis": "Redis", "post
                  "firestore": "Firestore"}
 STORES = {"memory": "this process", "sqlite": "a file", "redis": "a server", "postgres": "a server",
           "firestore": "Google Cloud"}
+# What was measured, and under which conditions (run_bench in ./dev).
+MEASURED_NAMES = BACKEND_NAMES | {"firestore": "Firestore emulator"}
+CONDITIONS = "Redis without persistence; PostgreSQL and SQLite with an fsync per commit; Firestore is Google's emulator."
 
 
 def architecture():
@@ -79,9 +82,9 @@ def architecture():
           "backend is", fill="#e6f0f7")
     picture.arrow((220, 152), (220, 174))
     layer(176, "src/locks/", "acquire loop, waiting line, leases, telemetry: drives", width=400)
-    layer(176, "src/core/", "keys, fences, liveness, retry schedule: no I/O, no clock", x=440, width=400)
+    layer(176, "src/core/", "keys, fences, liveness: no clock, no I/O but random numbers", x=440, width=400)
     picture.arrow((220, 230), (220, 252))
-    layer(254, "include/syncguard/backend.hpp", "five coroutines, one atomic attempt each; a place in a key's queue",
+    layer(254, "include/syncguard/backend.hpp", "five operations, one atomic attempt each; a place in a key's queue",
           width=600, fill="#e6f0f7")
     layer(254, "src/registry/", "URL → backend", x=640, width=200)
     gap, width = 12, (820 - 12 * (len(backends) - 1)) / len(backends)
@@ -143,18 +146,28 @@ def lease():
     def events(source, target):
         return [event for state, event, to, _ in rows if (state, to) == (source, target)]
 
+    drawn = {("held", "held"), ("held", "lost"), ("held", "releasing"), ("held", "over"), ("lost", "releasing"),
+             ("releasing", "releasing"), ("any", "over")}
+    if {(row[0], row[2]) for row in rows} != drawn:
+        sys.exit("make.py does not draw every transition of the table in lease_machine.hpp")
+
     picture.arrow((540, 73), (678, 73))
     for index, event in enumerate(events("held", "lost")):
         picture.text(609, 66 + 24 * index, event, 11, anchor="middle")
     picture.arrow((540, 185), (678, 185))
     for index, event in enumerate(events("held", "releasing")):
         picture.text(609, 178 + 24 * index, event, 11, anchor="middle")
+    picture.arrow((820, 106), (820, 150))
+    for event in events("lost", "releasing"):
+        picture.text(812, 132, event, 11, anchor="end")
     for index, event in enumerate(events("releasing", "releasing")):
-        picture.text(760, 236 + 14 * index, "↻ " + event, 11, FAINT, "middle")
+        picture.text(770, 236 + 14 * index, "↻ " + event, 11, FAINT, "middle")
 
     # From anywhere.
     for event in events("any", "over"):
         picture.text(450, 346, event, 11, anchor="middle")
+    for event, remark in ((event, remark) for state, event, to, remark in rows if (state, to) == ("held", "over")):
+        picture.text(230, 290, f"{event}: {remark}", 11)
     picture.arrow((220, 218), (220, 355), (678, 355))
     picture.arrow((700, 218), (700, 328))
     picture.arrow((840, 73), (852, 73), (852, 355), (842, 355))
@@ -187,7 +200,7 @@ def was_busy(measured):
 
 
 def name_of(result):
-    return BACKEND_NAMES[result["backend"]]
+    return MEASURED_NAMES[result["backend"]]
 
 
 def bench():
@@ -200,7 +213,7 @@ def bench():
     cycles = [(name_of(result), row) for result in measured for row in rows_of(result, "acquire + release")
               if row["name"].endswith("blocking caller") and "own coroutines" not in row["group"]]
 
-    height = 112 + 34 * len(hand_offs) + (62 + 34 * len(cycles) if cycles else 0)
+    height = 130 + 34 * len(hand_offs) + (62 + 34 * len(cycles) if cycles else 0)
     picture = Picture(860, height, "What the benchmark found")
 
     def bars(top, title, remark, entries, scale):
@@ -208,9 +221,10 @@ def bench():
         picture.text(20, top + 19, remark, 12, FAINT)
         for index, (label, value, said) in enumerate(entries):
             y = top + 34 + 34 * index
-            picture.text(104, y + 15, label, 13, anchor="end")
-            picture.box(114, y, max(2, round(330 * value / scale, 1)), 22, ACCENT, ACCENT)
-            picture.text(122 + max(2, round(330 * value / scale, 1)), y + 15, said, 12)
+            length = max(2, round(290 * value / scale, 1))
+            picture.text(144, y + 15, label, 13, anchor="end")
+            picture.box(154, y, length, 22, ACCENT, ACCENT)
+            picture.text(162 + length, y + 15, said, 12)
 
     entries = [(name, row["value"],
                 f"{number(row['value'])} turns/s · {row['name']} · fairness {row['jain']:.3f} · "
@@ -225,6 +239,7 @@ def bench():
     remark = f"Measured on {max(result['date'] for result in measured)}, on {measured[0]['cores']} cores"
     if was_busy(measured):
         remark += ", while other programs kept the machine busy: the fairness stands, the rest is noise"
+    picture.text(20, height - 36, CONDITIONS, 12, FAINT)
     picture.text(20, height - 18, remark + ".", 12, FAINT)
     return picture.svg()
 
@@ -243,8 +258,9 @@ def tables():
     cores = sorted({str(result["cores"]) for result in measured})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     loads = ", ".join(f"{name_of(result)} {result['load_before']:.1f}" for result in measured)
-    lines.append(f"Measured on {when}, on {' or '.join(cores)} cores, with the server beside the program. The machine's load "
-                 f"before each began: {loads}.")
+    lines.append(f"Measured on {when}, on {' or '.join(cores)} cores, with the server beside the program.")
+    lines.append(CONDITIONS)
+    lines.append(f"The machine's load before each began: {loads}.")
     if was_busy(measured):
         lines.append("**Other programs kept the machine busy meanwhile.** Fairness, time-outs and overlaps stand; times, rates "
                      "and ratios are noise, and wait for a quiet machine.")
@@ -261,7 +277,8 @@ def tables():
           [[name_of(result), row["group"].removeprefix("growth: "), row["name"], f"{number(row['value'])} {row['unit']}"]
            for result in measured for row in rows_of(result, "growth")])
     table("Held leases", ["", "what", "figure"],
-          [[name_of(result), row["name"], f"{number(row['value'])} {row['unit']}"]
+          [[name_of(result), row["name"],
+            "too small to measure" if number(row["value"]) == "0.00" else f"{number(row['value'])} {row['unit']}"]
            for result in measured for row in result["rows"] if "held, memory" in row["name"] or "renewing" in row["name"]])
     return "\n".join(lines)
 

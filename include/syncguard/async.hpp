@@ -34,8 +34,9 @@
 namespace syncguard {
 
 // Opens a client that has no thread of its own for I/O: that completes on the caller's executor, whose context must
-// outlive the client and its leases. Operations begin on the thread that starts them; lost() and on_release_error run,
-// as ever, on threads of the library's. Such a client refuses blocking calls, and its leases release in the background.
+// outlive the client and its leases. Operations begin on the thread that starts them; lost(), on_release_error and
+// on_extended run on threads of the library's, random wherever the operation is. Such a client refuses blocking calls,
+// and its leases release in the background.
 [[nodiscard]] SYNCGUARD_EXPORT Locks open_on(asio::any_io_executor executor, std::string_view url,
                                              ClientOptions options = {});
 [[nodiscard]] SYNCGUARD_EXPORT Locks open_on(asio::any_io_executor executor, std::unique_ptr<Backend> backend,

@@ -1,15 +1,17 @@
-// What a backend is: five coroutines that each make one atomic attempt and say what is stored, and, where it can, a
+// What a backend is: five operations that each make one atomic attempt and say what is stored, and, where it can, a
 // place in a key's queue. Everything else (waiting, renewing, releasing, sanitising, telemetry, blocking) is written
 // once, above, and works for every backend.
 //
 // Rules for implementations:
-// - One attempt per call, no retries. Contention and absence are returned; anything else throws LockError.
+// - One attempt per call, no retries. Contention and absence are returned; anything else throws LockError. Any
+//   other exception becomes LockError(internal), in doubt.
 // - Coroutines start on the caller's thread and go on wherever their I/O completes: guard shared state.
 //   `co_await asio::this_coro::executor` gives an executor for sockets and timers.
 // - Arguments passed by reference outlive the returned awaitable.
 // - A call ends by its deadline with network_timeout, and within 50 ms of a stop request with aborted; both in doubt
 //   if the request may have been sent.
-// - expires_at and remaining are computed inside the atomic step, by core's one liveness predicate.
+// - A lock is live while expires_at > now - 1000 ms, with now read inside the atomic step. expires_at and remaining are
+//   computed there, too.
 // The suite in syncguard/testing/contract_suite.hpp checks what can be checked without breaking your server.
 #pragma once
 
@@ -116,13 +118,17 @@ class SYNCGUARD_EXPORT Backend {
   // Takes the lock if nobody holds it. Idempotent in its lock id: sent again while that lock is live, it gives the same
   // fence and expiry. Removes lock_id from the key's queue when it grants.
   virtual asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) = 0;
+  // Removes the lock if this very one is live, and gives the oldest waiter of its key, where there is a queue, its
+  // turn.
   virtual asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) = 0;
-  // Replaces what is left of the ttl. Never revives.
+  // Replaces what is left of the ttl if this very lock is live. Never revives.
   virtual asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                               const CallLimits& limits) = 0;
+  // Whether the key has a live lock. Changes nothing, unless the backend was told to clean up.
   virtual asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) = 0;
   // The live lock, or nothing for both absent and expired. Read-only.
   virtual asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) = 0;
+  // The same by id: nothing, too, if the key belongs to another lock by now.
   virtual asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) = 0;
 
   // Makes sure that an acquire which ended in doubt leaves no lock behind. Must not overtake that acquire if it is

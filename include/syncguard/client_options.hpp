@@ -41,7 +41,8 @@ struct Callbacks {
 struct ClientOptions {
   // How long one operation may take, connecting included. Without it: what suits the backend.
   std::optional<std::chrono::milliseconds> operation_timeout{};
-  // How long destroying a lease, or closing the client, may wait for releases.
+  // How long closing the client may wait for releases; it may take a second or two more where something does not let
+  // go. Destroying a lease waits at most the smaller of this and operation_timeout.
   std::chrono::milliseconds dispose_timeout{5000};
   Callbacks callbacks{};
   Log log{};

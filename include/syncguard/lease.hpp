@@ -21,8 +21,9 @@ struct LeaseAccess;
 // Owns a lock until it is released, detached, lost or destroyed. Movable, not copyable. One thread at a time may use
 // a lease, except for lost(), whose token may go anywhere.
 //
-// The destructor releases. It never throws, never waits longer than the client's dispose_timeout, and reports failures
-// to Callbacks::on_release_error. On a thread that runs the client's executor, and always with an executor of the
+// The destructor releases. It never throws, waits at most the smaller of the client's operation_timeout and
+// dispose_timeout (on SQLite also for a disk that hangs; see Locks), and reports failures to
+// Callbacks::on_release_error. On a thread that runs the client's executor, and always with an executor of the
 // caller's, it hands the release over and returns at once. In a forked child a lease is inert: the lock is the
 // parent's.
 //
@@ -61,11 +62,14 @@ class SYNCGUARD_EXPORT Lease {
   [[nodiscard]] std::stop_token lost() const noexcept;
 
   // Replaces what is left by ttl, which also becomes the ttl of later renewals. False if the lock is no longer ours:
-  // then lost() is stopped too. Waits for a renewal that is under way. Throws LockError; the lease then keeps the
-  // earlier of both deadlines, if the error is in doubt.
+  // lost() is then stopped too, a moment later. False without more for a lease that holds nothing or was released.
+  // Waits for a renewal that is under way. May throw LockError; the lease then keeps the earlier of both deadlines, if
+  // the error is in doubt.
   [[nodiscard]] bool extend(std::chrono::milliseconds ttl, std::stop_token stop = {});
 
-  // Stops renewal, then releases. False if the lock was already gone. Throws LockError, and may then be called again.
+  // Stops renewal, then releases. False if the lock was already gone, or for a lease that holds nothing. May throw
+  // LockError. Then, too, renewal stays stopped, remaining() is zero and lost() silent: do not go on working; call it
+  // again, or leave it to the destructor or the ttl.
   bool release(std::stop_token stop = {});
 
   // Gives the lease up without releasing: the lock lives on until its ttl is over, and belongs to whoever has its id.

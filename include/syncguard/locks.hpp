@@ -33,11 +33,12 @@ struct LocksAccess;
 
 // A client of one store. Thread-safe and cheap to copy; copies share everything.
 //
-// Every operation throws LockError, takes a stop_token that ends it within 50 ms with LockError(aborted), and fails
-// with LockError(network_timeout) when it exceeds the operation_timeout. Bad input is LockError(invalid_argument)
-// before any I/O. Blocking calls are refused with LockError(invalid_argument) on a thread that runs the client's
-// executor, and always on a client with an executor of the caller's: there they would deadlock, and the asynchronous
-// twin is right.
+// Every operation may throw LockError, takes a stop_token that ends it within 50 ms with LockError(aborted), and fails
+// with LockError(network_timeout) when it exceeds the operation_timeout. One exception: a blocking call on SQLite that
+// is inside the disk returns when the disk does (docs/adr/0019-blocking-callers-work-themselves.md). Bad input is
+// LockError(invalid_argument) before any I/O. Blocking calls are refused with LockError(invalid_argument) on a thread
+// that runs the client's executor, and always on a client with an executor of the caller's: there they would deadlock,
+// and the asynchronous twin is right.
 //
 // Destroying the last copy closes the client; see close().
 class SYNCGUARD_EXPORT Locks {
@@ -48,8 +49,9 @@ class SYNCGUARD_EXPORT Locks {
   // One attempt. Nothing if somebody holds the key, or if it is about to go to somebody who waits.
   [[nodiscard]] std::optional<Lease> try_acquire(const Key& key, TryOptions options = {}, std::stop_token stop = {});
 
-  // Waits for the lock, first come first served among the waiters of this client. Throws
-  // LockError(acquisition_timeout) if it could not be had in time. Transient errors are retried meanwhile.
+  // Waits for the lock, first come first served among the waiters of this client, and of all clients where the store
+  // keeps a queue. Throws LockError(acquisition_timeout) if it could not be had in time, or max_retries are used up.
+  // Transient errors are retried meanwhile.
   [[nodiscard]] Lease acquire(const Key& key, AcquireOptions options = {}, std::stop_token stop = {});
 
   // Runs function(lease), or function(), while holding the lock, and returns what it returns. Releases on every way
@@ -66,15 +68,19 @@ class SYNCGUARD_EXPORT Locks {
 
   // By id, from anywhere; safe to call without owning anything. False, or nothing, if the lock is not there any more.
   bool release(const LockId& id, std::stop_token stop = {});
-  // Replaces what is left by ttl and returns the new expiry. Not an ownership test: use owns().
+  // Replaces what is left by ttl and returns the new expiry. Not an ownership test: a holder asks Lease::remaining()
+  // and lost(), a person owns(), and a write needs the fence.
   std::optional<Timestamp> extend(const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop = {});
 
-  // For control flow and diagnosis; never a guard for what follows, since the answer may be old when it arrives.
+  // For display, diagnosis and hints; never a guard for what follows, since the answer may be old when it arrives.
   [[nodiscard]] bool is_locked(const Key& key, std::stop_token stop = {});
+  // Nothing for both expired and absent.
   [[nodiscard]] std::optional<LockInfo> lookup(const Key& key, std::stop_token stop = {});
   [[nodiscard]] std::optional<LockInfo> lookup(const LockId& id, std::stop_token stop = {});
+  // lookup, by the names that other SyncGuards give it.
   [[nodiscard]] std::optional<LockInfo> get_by_key(const Key& key, std::stop_token stop = {});
   [[nodiscard]] std::optional<LockInfo> get_by_id(const LockId& id, std::stop_token stop = {});
+  // Whether that very lock is live.
   [[nodiscard]] bool owns(const LockId& id, std::stop_token stop = {});
   // With raw identifiers, for debugging: never log them.
   [[nodiscard]] std::optional<LockRecord> get_by_key_raw(const Key& key, std::stop_token stop = {});
@@ -148,7 +154,8 @@ class SYNCGUARD_EXPORT Locks {
 
 // Opens a client by URL: "memory:", and every scheme that was built in or registered. Does not connect; the first
 // operation does. The option operation_timeout works on every backend. Throws LockError(invalid_argument) naming an
-// unknown scheme, option or value and what is known.
+// unknown scheme, option or value and what is known; of PostgreSQL's options libpq judges those that are not ours, and
+// names none.
 [[nodiscard]] SYNCGUARD_EXPORT Locks open(std::string_view url, ClientOptions options = {});
 
 }  // namespace syncguard

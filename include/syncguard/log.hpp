@@ -22,7 +22,7 @@ class SYNCGUARD_EXPORT Log {
 
   // Writes to stderr.
   Log();
-  // The same; debug messages with LogLevel::debug only, whatever the environment says.
+  // The same, but whether debug messages are written depends on up_to and not on the environment.
   explicit Log(LogLevel up_to);
   explicit Log(Sink sink);
 

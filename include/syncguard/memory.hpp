@@ -28,6 +28,7 @@ class SYNCGUARD_EXPORT MemoryStore {
   [[nodiscard]] std::optional<LockRecord> stored(const Key& key) const;
   [[nodiscard]] std::uint64_t fence_counter(const Key& key) const;
 
+  // Not for users.
   struct State;
   [[nodiscard]] State& state() noexcept { return *state_; }
 

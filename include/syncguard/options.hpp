@@ -12,20 +12,25 @@
 
 namespace syncguard {
 
+// The base of a delay: retry_delay * 2^(retry-1), or always retry_delay.
 enum class Backoff { exponential, fixed };
+// The delay, drawn from base/2 to base, drawn from 0 to base, or the base itself.
 enum class Jitter { equal, full, none };
 
-// How long and how eagerly to wait for a lock that somebody else holds.
+// How long and how eagerly to wait for a lock that somebody else holds. Negative values are
+// LockError(invalid_argument).
 struct WaitOptions {
   static constexpr std::chrono::milliseconds no_timeout = std::chrono::milliseconds::max();
   static constexpr int unlimited_retries = std::numeric_limits<int>::max();
 
-  // On the steady clock. When it is over there is one last attempt, then LockError(acquisition_timeout).
+  // On the steady clock. When it is over there is one last attempt (none if others of this client are still in front),
+  // then LockError(acquisition_timeout). With 0 that attempt is the only one.
   std::chrono::milliseconds timeout{5000};
   // Delays that may pass; attempts after a wake-up do not count.
   int max_retries = 10;
-  // delay * 2^(retry-1), or always delay with Backoff::fixed.
+  // See Backoff and Jitter.
   std::chrono::milliseconds retry_delay{100};
+  // No delay is longer.
   std::chrono::milliseconds max_delay{10'000};
   Backoff backoff = Backoff::exponential;
   Jitter jitter = Jitter::equal;
@@ -43,6 +48,7 @@ struct AcquireOptions {
 
 // try_acquire makes one attempt and does not queue.
 struct TryOptions {
+  // As in AcquireOptions.
   std::chrono::milliseconds ttl{30'000};
   bool auto_extend = false;
 };

@@ -40,8 +40,9 @@ struct PostgresOptions {
 // make no sense.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> make_postgres_backend(PostgresOptions options, Log log = {});
 
-// Creates the tables and indexes that are missing. May be run again, and by many processes at once. Blocks. Throws
-// LockError.
+// Creates the tables and indexes that are missing. May be run again, and by many processes at once. Blocks, at most
+// connect_timeout for each host and 10 s for each lock that it has to wait for, and for as long as the server hangs.
+// May throw LockError.
 SYNCGUARD_EXPORT void setup_postgres_schema(const PostgresOptions& options);
 
 // What setup_postgres_schema runs, for those who let somebody else run it.

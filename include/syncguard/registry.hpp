@@ -28,7 +28,8 @@ class SYNCGUARD_EXPORT BackendUrl {
   // What stands between "scheme:" and the options, as it was written.
   [[nodiscard]] const std::string& rest() const noexcept { return rest_; }
 
-  // Takes an option out, decoded. Throws LockError(invalid_argument) if the value is not of the kind asked for.
+  // Takes an option out, decoded. Throws LockError(invalid_argument) if the value is not of the kind asked for. A
+  // duration reads 500ms, 30s, 5m or 1h30m, a flag true or false.
   std::optional<std::string> take_text(std::string_view name);
   std::optional<std::chrono::milliseconds> take_duration(std::string_view name);
   std::optional<std::int64_t> take_integer(std::string_view name, std::int64_t least, std::int64_t most);

@@ -21,8 +21,10 @@ namespace syncguard::detail {
 //          extend begins                           held: the earlier of the deadlines before and after it
 //          extend failed                           held: renewal soon again; not in doubt: the deadline before it
 //          release begins                          releasing: no more renewals, lost() stays silent
+//          client closed                           over: fire lost()
+//   lost   release begins                          releasing
 //   releasing  release failed                      releasing: release may be called again
-//   any    end (released, detached, found gone)    over
+//   any    end (released, detached, found gone, closed)  over
 //
 // The deadline counts from before the granting request was sent, so it passes before the store's own.
 class LeaseMachine {

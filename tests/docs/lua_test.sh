@@ -18,13 +18,23 @@ until redis-cli -s "$folder/socket" ping >/dev/null 2>&1; do
   sleep 0.1
 done
 
-# VALUE FENCE EXPECTED
-write() {
-  answer=$(redis-cli -s "$folder/socket" --eval "$folder/script.lua" profile:7 , "$1" "$2")
-  [ "$answer" = "$3" ] || { echo "lua_test: $1 with fence $2 gave $answer" >&2; exit 1; }
+# EXPECTED FENCE [VALUE]
+run() {
+  expected=$1
+  shift
+  answer=$(redis-cli -s "$folder/socket" --eval "$folder/script.lua" profile:7 , "$@")
+  [ "$answer" = "$expected" ] || { echo "lua_test: $* gave $answer" >&2; exit 1; }
 }
-write first 000000000000009 1
-write again 000000000000009 1
-write next 000000000000010 1
-write late 000000000000009 0
-[ "$(redis-cli -s "$folder/socket" hget profile:7 value)" = next ] || { echo "lua_test: an old holder wrote" >&2; exit 1; }
+expect_value() {
+  [ "$(redis-cli -s "$folder/socket" hget profile:7 value)" = "$1" ] || { echo "lua_test: the value is not $1" >&2; exit 1; }
+}
+run 1 000000000000009
+run 1 000000000000009 first
+run 1 000000000000009 again
+# The claim alone keeps an old holder out, before the new one has written.
+run 1 000000000000010
+run 0 000000000000009 late
+run 0 000000000000009
+expect_value again
+run 1 000000000000010 next
+expect_value next

@@ -34,6 +34,7 @@ bool work_is_left();
 void work_a_little();
 // Statements and scripts, by whatever client library the reader's program uses.
 int rows_changed_by(const char* sql, const std::vector<std::string>& values);
+int balance_of(const std::string& account);
 bool run_script(const std::string& key, const std::vector<std::string>& arguments);
 void write_to_journal(std::string_view message);
 std::unique_ptr<sg::Backend> make_my_backend(const std::string& place, std::chrono::milliseconds patience,

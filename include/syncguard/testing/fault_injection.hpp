@@ -18,6 +18,7 @@ class SYNCGUARD_EXPORT Gate {
   Gate();
   void open();
 
+  // Not for users.
   struct State;
   [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 
@@ -65,6 +66,7 @@ class SYNCGUARD_EXPORT FaultControl {
   [[nodiscard]] bool wait_for_calls(Operation operation, std::size_t count,
                                     std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
 
+  // Not for users.
   struct State;
   [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 

@@ -2,14 +2,24 @@
 
 #include "folder_backend.hpp"
 
+#include <syncguard/locks.hpp>
 #include <syncguard/registry.hpp>
 #include <syncguard/testing/contract_suite.hpp>
 
 #include <unistd.h>
 
+#include <thread>
+
 namespace {
 
 namespace sg = syncguard;
+
+// Nobody keeps the folder for long.
+struct Locked : example::FolderLock {
+  explicit Locked(const example::Folder& folder) : FolderLock(folder) {
+    while (!try_lock()) std::this_thread::yield();
+  }
+};
 
 class FolderFixture : public sg::testing::BackendFixture {
  public:
@@ -21,23 +31,23 @@ class FolderFixture : public sg::testing::BackendFixture {
   sg::Timestamp now() override { return example::system_now(); }
 
   void set_fence_counter(const sg::Key& key, std::uint64_t value) override {
-    const example::FolderLock lock(folder_);
+    const Locked locked(folder_);
     auto entry = folder_.read(key);
     entry.fence_counter = value;
     folder_.write(entry);
   }
   std::uint64_t fence_counter(const sg::Key& key) override {
-    const example::FolderLock lock(folder_);
+    const Locked locked(folder_);
     return folder_.read(key).fence_counter;
   }
   void put(const sg::LockRecord& record) override {
-    const example::FolderLock lock(folder_);
+    const Locked locked(folder_);
     auto entry = folder_.read(record.key);
     entry.record = record;
     folder_.write(entry);
   }
   bool is_stored(const sg::Key& key) override {
-    const example::FolderLock lock(folder_);
+    const Locked locked(folder_);
     return folder_.read(key).record.has_value();
   }
   std::optional<std::string> url() override { return "folder:" + folder_.path().string(); }
@@ -62,5 +72,23 @@ class FolderFixture : public sg::testing::BackendFixture {
 }();
 
 SYNCGUARD_CONTRACT_SUITE(Folder, [] { return std::make_unique<FolderFixture>(); });
+
+// What the suite cannot do is make the store hang.
+TEST(FolderBackend, EndsByItsDeadlineWhileSomebodyKeepsTheFolder) {
+  const example::Folder folder(std::filesystem::temp_directory_path() / ("syncguard-kept-" + std::to_string(getpid())));
+  {
+    const Locked kept(folder);
+    sg::Locks locks(std::make_unique<example::FolderBackend>(folder.path()),
+                    {.operation_timeout = std::chrono::milliseconds(50)});
+    try {
+      (void)locks.try_acquire("key");
+      FAIL() << "a lock was had from a folder that is somebody else's";
+    } catch (const sg::LockError& error) {
+      EXPECT_EQ(error.code(), sg::ErrorCode::network_timeout);
+      EXPECT_FALSE(error.in_doubt());
+    }
+  }
+  std::filesystem::remove_all(folder.path());
+}
 
 }  // namespace
