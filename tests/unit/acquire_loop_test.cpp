@@ -35,6 +35,16 @@ AcquireLoop sleeping(const WaitOptions& options, Time now = start) {
 
 LockError transient(Effect effect = Effect::none) { return {ErrorCode::service_unavailable, "down", effect}; }
 
+TEST(AcquireLoop, KnowsWhetherARefusalWouldEndIt) {
+  EXPECT_TRUE(loop_with(exact).can_wait(start));
+  EXPECT_FALSE(loop_with({.timeout = 0ms}).can_wait(start));
+  EXPECT_FALSE(loop_with({.max_retries = 0}).can_wait(start));
+  auto loop = sleeping({.timeout = 5s, .max_retries = 100, .retry_delay = 1min, .max_delay = 1min});
+  loop.timer(start + 5s);
+  EXPECT_EQ(loop.step(), Step::attempt);
+  EXPECT_FALSE(loop.can_wait(start + 5s)) << "the last attempt";
+}
+
 TEST(AcquireLoop, JoinsAndTriesAgainBeforeItSleeps) {
   auto loop = loop_with(exact);
   EXPECT_EQ(loop.step(), Step::attempt);
