@@ -127,6 +127,41 @@ TEST_F(FirestoreWaiting, AStreamThatIsCutIsOpenedAgain) {
   expect_served(waiting);
 }
 
+TEST_F(FirestoreWaiting, AStreamThatStaysSilentIsReplaced) {
+  std::atomic<int> streams{0};
+  proxy.set_script([&](const std::string& method) {
+    return method == "Listen" && streams++ == 0 ? FirestoreProxy::hang() : FirestoreProxy::forward();
+  });
+  put_lock("key", LockId::generate(), 1h);
+  auto waiting = waiter("key");
+  EXPECT_EQ(streams, 2);
+  outside.remove("locks/key");
+  proxy.tell(tell_deleted);
+  expect_served(waiting);
+}
+
+TEST_F(FirestoreWaiting, AWaiterIsToldThatTheLockChangedHands) {
+  put_lock("key", LockId::generate(), 1h);
+  auto waiting = waiter("key");
+  const auto tell_holder = [&](const LockId& holder) {
+    proxy.tell([&](std::int32_t target, const std::string& document, firestore::wire::ListenResponse& response) {
+      tell_there(target, document, response);
+      auto& fields = *response.mutable_document_change()->mutable_document()->mutable_fields();
+      fields["lockId"].set_string_value(holder.str());
+    });
+  };
+  const int reads = proxy.calls("BatchGetDocuments");
+  const auto holder = LockId::generate();
+  tell_holder(holder);
+  tell_holder(holder);  // an extend
+  EXPECT_EQ(waiting.wait_for(100ms), std::future_status::timeout);
+  EXPECT_EQ(proxy.calls("BatchGetDocuments"), reads);
+  // It was free in between, and nobody said so.
+  outside.remove("locks/key");
+  tell_holder(LockId::generate());
+  expect_served(waiting);
+}
+
 TEST_F(FirestoreWaiting, AServerThatCannotTellIsNotAskedAllTheTime) {
   for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::RESOURCE_EXHAUSTED}) {
     proxy.set_script([code](const std::string& method) {

@@ -110,11 +110,11 @@ TEST_P(Contract, AutoExtendNoticesThatTheLockIsGone) {
 
 TEST_P(Contract, LostStaysSilentAfterReleaseAndDetach) {
   auto locks = open_client(store());
-  auto released_lease = locks.acquire("one", {.ttl = 100ms});
-  auto detached_lease = locks.acquire("two", {.ttl = 100ms, .auto_extend = true});
+  auto released_lease = locks.acquire("one", {.ttl = 500ms});
+  auto detached_lease = locks.acquire("two", {.ttl = 500ms, .auto_extend = true});
   EXPECT_TRUE(released_lease.release());
   (void)detached_lease.detach();
-  std::this_thread::sleep_for(250ms);
+  std::this_thread::sleep_for(750ms);
   EXPECT_FALSE(released_lease.lost().stop_requested());
   EXPECT_FALSE(detached_lease.lost().stop_requested());
 }

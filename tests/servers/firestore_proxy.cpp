@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -180,11 +181,14 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   // One call. A thread serves it, since a script may block.
   class Handler : public grpc::ServerGenericBidiReactor {
    public:
-    Handler(Service& service, std::string method) : service_(service), method_(std::move(method)) {
+    // A fate that is given is the one; otherwise the script decides when the request has come.
+    Handler(Service& service, std::string method, std::optional<Fate> fate)
+        : service_(service), method_(std::move(method)), fate_(std::move(fate)) {
       StartRead(&request_);
     }
 
     [[nodiscard]] const std::string& method() const { return method_; }
+    [[nodiscard]] const std::optional<Fate>& fate() const { return fate_; }
     [[nodiscard]] const grpc::ByteBuffer& request() const { return request_; }
 
     void wait_until_given_up() { given_up_.get_future().wait(); }
@@ -214,6 +218,7 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
 
     Service& service_;
     const std::string method_;
+    const std::optional<Fate> fate_;
     grpc::ByteBuffer request_;
     std::promise<void> written_;
     std::promise<void> given_up_;
@@ -231,10 +236,10 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
       }
       script = script_;
     }
+    if (!method.ends_with("/Listen")) return new Handler(*this, method, std::nullopt);
     // Asked here, because what serves it is chosen here.
-    if (!method.ends_with("/Listen") || !script || script("Listen").kind != Fate::Kind::forward) {
-      return new Handler(*this, method);
-    }
+    const Fate fate = script ? script("Listen") : refuse(grpc::StatusCode::UNIMPLEMENTED);
+    if (fate.kind != Fate::Kind::forward) return new Handler(*this, method, fate);
     const std::lock_guard lock(mutex_);
     ++calls_["Listen"];
     auto* stream = new FeedableStream([this](FeedableStream* ended_stream) {
@@ -256,9 +261,7 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
       ++calls_[method];
       script = script_;
     }
-    const auto fate = method == "Listen" ? refuse(grpc::StatusCode::UNIMPLEMENTED)
-                      : script           ? script(method)
-                                         : forward();
+    const auto fate = handler.fate() ? *handler.fate() : script ? script(method) : forward();
     Reply reply;
     switch (fate.kind) {
       case Fate::Kind::forward:

@@ -17,9 +17,18 @@ constexpr Method<wire::ListenRequest, wire::ListenResponse> listen{"/google.fire
 
 // A stream that lasted this long was cut by chance.
 constexpr std::chrono::seconds lasting{10};
+// One that does not begin to tell within this time never will: Google's emulator has such moments.
+constexpr std::chrono::seconds longest_silence{1};
 // Between streams that do not last: up to ten seconds, and not in step with other clients.
 constexpr WaitOptions pauses{.retry_delay = std::chrono::milliseconds(150), .jitter = Jitter::equal};
 constexpr int most_doublings = 6;
+
+// Whoever has the lock; nobody in particular if the document is no lock.
+std::string holder_in(const wire::Document& document) {
+  const auto& fields = document.fields();
+  const auto found = fields.find("lockId");
+  return found == fields.end() ? "" : found->second.string_value();
+}
 
 }  // namespace
 
@@ -86,7 +95,7 @@ class Listener::Stream : public grpc::ClientBidiReactor<wire::ListenRequest, wir
 
   void OnDone(const grpc::Status& status) override {
     const auto self = std::move(self_);
-    if (const auto listener = listener_.lock()) listener->ended(this, status);
+    if (const auto listener = listener_.lock()) listener->ended(this, status, End::by_server);
     over->wake();
   }
 
@@ -114,7 +123,24 @@ Listener::~Listener() {
 asio::awaitable<void> Listener::add(std::string document, LockId waiter, std::function<void()> wake,
                                     CallLimits limits) {
   const auto connection = co_await channel_->open(limits);
+  CallLimits first = limits;
+  first.deadline = std::min(limits.deadline, std::chrono::steady_clock::now() + longest_silence);
+  const auto silent = co_await try_to_add(connection, document, waiter, wake, first);
+  if (!silent) co_return;
+  if (first.deadline < limits.deadline) {
+    ended(silent.get(), {grpc::StatusCode::UNAVAILABLE, "silent"}, End::by_silence);
+    silent->cancel();
+    const auto silent_again = co_await try_to_add(connection, document, waiter, wake, limits);
+    if (!silent_again) co_return;
+  }
+  throw LockError(ErrorCode::network_timeout, "Firestore could not be listened to in time");
+}
+
+asio::awaitable<std::shared_ptr<Listener::Stream>> Listener::try_to_add(std::shared_ptr<grpc::Channel> connection,
+                                                                        std::string document, LockId waiter,
+                                                                        std::function<void()> wake, CallLimits limits) {
   const auto wake_up = std::make_shared<async::WakeUp>();
+  std::shared_ptr<Stream> stream;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) throw LockError(ErrorCode::aborted, "the client is closed");
@@ -123,13 +149,15 @@ asio::awaitable<void> Listener::add(std::string document, LockId waiter, std::fu
         throw LockError(ErrorCode::service_unavailable, "Firestore's stream of changes does not last");
       }
       failure_.reset();
+      has_told_ = false;
       stream_ = std::make_shared<Stream>(weak_from_this());
       stream_->start(*channel_, connection);
     }
+    stream = stream_;
     auto [entry, is_new] = watches_.try_emplace(document, Watch{.target = next_target_});
     auto& watch = entry->second;
     watch.waiters.insert_or_assign(waiter, std::move(wake));
-    if (watch.in_force) co_return;
+    if (watch.in_force) co_return nullptr;
     watch.waiting_to_be_in_force.push_back(wake_up);
     if (is_new) {
       next_target_ = next_target_ % std::numeric_limits<std::int32_t>::max() + 1;
@@ -142,14 +170,18 @@ asio::awaitable<void> Listener::add(std::string document, LockId waiter, std::fu
     }
   }
   const auto reason = co_await wake_up->wait(limits.deadline, limits.stop);
-  if (reason != async::WakeUp::Reason::woken) remove(document, waiter);
-  async::expect_woken(reason, "Firestore could not be listened to in time");
+  if (reason != async::WakeUp::Reason::woken) {
+    remove(document, waiter);
+    async::expect_no_stop(limits.stop);
+    co_return stream;
+  }
   const std::lock_guard lock(mutex_);
   const auto found = watches_.find(document);
   if (found == watches_.end() || !found->second.in_force || !found->second.waiters.contains(waiter)) {
     throw failure_ ? LockError(*failure_)
                    : LockError(ErrorCode::service_unavailable, "Firestore stopped telling about changes");
   }
+  co_return nullptr;
 }
 
 void Listener::remove(const std::string& document, const LockId& waiter) {
@@ -170,12 +202,11 @@ void Listener::received(const wire::ListenResponse& response) {
     case wire::ListenResponse::kTargetChange:
       return changed(response.target_change());
     case wire::ListenResponse::kDocumentDelete:
-      return told(response.document_delete().document(), Presence::gone);
+      return told(response.document_delete().document(), {});
     case wire::ListenResponse::kDocumentRemove:
-      return told(response.document_remove().document(), Presence::gone);
+      return told(response.document_remove().document(), {});
     case wire::ListenResponse::kDocumentChange:
-      // A holder that extends its lock, or a new one.
-      return told(response.document_change().document().name(), Presence::there);
+      return told(response.document_change().document().name(), holder_in(response.document_change().document()));
     case wire::ListenResponse::kFilter:
       return counted(response.filter());
     default:
@@ -206,6 +237,7 @@ Listener::Wakes Listener::apply(const wire::TargetChange& change) {
       for (auto& [document, watch] : watches_) {
         if (!is_about(watch)) continue;
         watch.in_force = true;
+        has_told_ = true;
         for (const auto& wake_up : std::exchange(watch.waiting_to_be_in_force, {})) wake_up->wake();
       }
       break;
@@ -238,16 +270,20 @@ Listener::Wakes Listener::apply(const wire::TargetChange& change) {
   return wakes;
 }
 
-void Listener::told(const std::string& document, Presence presence) {
+void Listener::told(const std::string& document, const std::optional<std::string>& holder) {
   Wakes wakes;
   {
     const std::lock_guard lock(mutex_);
     const auto found = watches_.find(document);
     if (found == watches_.end()) return;
-    found->second.told_gone = presence == Presence::gone;
-    if (presence == Presence::there) return;
-    found->second.told_gone_at = std::chrono::steady_clock::now();
-    add_wakes(found->second, wakes);
+    auto& watch = found->second;
+    watch.told_gone = !holder;
+    // Where locks change hands quickly, it may never be told that one is gone: a holder after another tells it, too.
+    const bool changed_hands = holder && watch.holder && *holder != *watch.holder;
+    if (holder) watch.holder = holder;
+    if (holder && !changed_hands) return;
+    watch.told_gone_at = std::chrono::steady_clock::now();
+    add_wakes(watch, wakes);
   }
   for (const auto& wake : wakes) wake();
 }
@@ -262,7 +298,7 @@ void Listener::counted(const wire::ExistenceFilter& filter) {
     if (found == watches_.end()) return;
     document = found->first;
   }
-  told(document, filter.count() == 0 ? Presence::gone : Presence::there);
+  if (filter.count() == 0) told(document, {});
 }
 
 Listener::Told Listener::last_told(const std::string& document) {
@@ -273,13 +309,14 @@ Listener::Told Listener::last_told(const std::string& document) {
   return found->second.told_gone ? Told::gone : Told::nothing;
 }
 
-void Listener::ended(const Stream* stream, const grpc::Status& status) {
+void Listener::ended(const Stream* stream, const grpc::Status& status, End end) {
   Wakes wakes;
   {
     const std::lock_guard lock(mutex_);
     if (stream_.get() != stream) return;
     const auto now = std::chrono::steady_clock::now();
-    short_streams_ = now - stream_->opened_at < lasting ? short_streams_ + 1 : 0;
+    const bool was_of_use = now - stream_->opened_at >= lasting || (end == End::by_silence && has_told_);
+    short_streams_ = was_of_use ? 0 : short_streams_ + 1;
     // One that is cut for the first time is opened again at once.
     if (short_streams_ > 1) {
       const int doublings = std::min(short_streams_, most_doublings);

@@ -21,9 +21,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Listener& operator=(const Listener&) = delete;
   ~Listener();
 
-  // From when it returns until remove, wake is called whenever the document is deleted, and when the stream is lost:
-  // nobody knows then what was missed, and everything has to be added again. A stream that is lost over and over is
-  // left alone for a while: LockError(service_unavailable).
+  // From when it returns until remove, wake is called whenever the lock is deleted or changes hands, and when the
+  // stream is lost: nobody knows then what was missed, and everything has to be added again. A stream that is lost over
+  // and over is left alone for a while: LockError(service_unavailable).
   asio::awaitable<void> add(std::string document, LockId waiter, std::function<void()> wake, CallLimits limits);
   void remove(const std::string& document, const LockId& waiter);
 
@@ -48,6 +48,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
     // Whether changes are reported from now on.
     bool in_force = false;
     bool told_gone = false;
+    // Who had it when it was there.
+    std::optional<std::string> holder{};
     std::chrono::steady_clock::time_point told_gone_at{};
     std::map<LockId, std::function<void()>> waiters{};
     std::vector<std::shared_ptr<async::WakeUp>> waiting_to_be_in_force{};
@@ -59,10 +61,14 @@ class Listener : public std::enable_shared_from_this<Listener> {
   using Wakes = std::vector<std::function<void()>>;
   void changed(const wire::TargetChange& change);
   Wakes apply(const wire::TargetChange& change);
-  enum class Presence { there, gone };
-  void told(const std::string& document, Presence presence);
+  // The lock has this holder, or is gone.
+  void told(const std::string& document, const std::optional<std::string>& holder);
   void counted(const wire::ExistenceFilter& filter);
-  void ended(const Stream* stream, const grpc::Status& status);
+  enum class End { by_server, by_silence };
+  void ended(const Stream* stream, const grpc::Status& status, End end);
+  // The stream, if it does not begin to tell within the limits.
+  asio::awaitable<std::shared_ptr<Stream>> try_to_add(std::shared_ptr<grpc::Channel> connection, std::string document,
+                                                      LockId waiter, std::function<void()> wake, CallLimits limits);
   // Everybody who waits for it hears that it is lost.
   static void give_up(const Watch& watch, Wakes& wakes);
   static void add_wakes(const Watch& watch, Wakes& wakes);
@@ -72,6 +78,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   std::mutex mutex_;
   bool closed_ = false;
   std::shared_ptr<Stream> stream_;
+  bool has_told_ = false;  // anything at all
   std::int32_t next_target_ = 1;
   Watches watches_;
   std::optional<LockError> failure_;
