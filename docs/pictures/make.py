@@ -195,8 +195,8 @@ def number(value):
 
 
 def was_busy(measured):
-    """Whether something else ran on the machine when the benchmark began."""
-    return max(result["load_before"] for result in measured) > 0.5
+    """Whether more ran on the machine when a benchmark began than the one before it."""
+    return any(result["load_before"] > result["cores"] for result in measured)
 
 
 def name_of(result):
@@ -260,7 +260,7 @@ def tables():
     loads = ", ".join(f"{name_of(result)} {result['load_before']:.1f}" for result in measured)
     lines.append(f"Measured on {when}, on {' or '.join(cores)} cores, with the server beside the program.")
     lines.append(CONDITIONS)
-    lines.append(f"The machine's load before each began: {loads}.")
+    lines.append(f"The machine's load when each began, that of the benchmark before it included: {loads}.")
     if was_busy(measured):
         lines.append("**Other programs kept the machine busy meanwhile.** Fairness, time-outs and overlaps stand; times, rates "
                      "and ratios are noise, and wait for a quiet machine.")
