@@ -121,7 +121,8 @@ TEST_F(SqliteWorker, ClosingWaitsForABlockingCallersStepAndForWhatIsQueued) {
   auto blocking = std::async(std::launch::async, [&] { return block_on(first.function()); });
   first.begun.get_future().wait();
   auto queued = begin(which_thread());
-  auto closed = asio::co_spawn(context, worker->close(limits()), asio::use_future);
+  const CallLimits within = limits();
+  auto closed = asio::co_spawn(context, worker->close(within), asio::use_future);
   EXPECT_EQ(closed.wait_for(20ms), std::future_status::timeout);
   first.may_end.set_value();
   closed.get();
