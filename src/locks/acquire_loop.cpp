@@ -109,15 +109,11 @@ bool AcquireLoop::can_wait(Time now) const noexcept {
 }
 
 void AcquireLoop::sleep_or_give_up(Time now) {
-  if (last_attempt_ || now >= deadline_) {
-    time_out(now, "the time-out is over");
+  if (!can_wait(now)) {
+    time_out(now, last_attempt_ || now >= deadline_ ? "the time-out is over" : "all retries are used up");
     return;
   }
   if (!retry_at_) {
-    if (retries_ >= options_.max_retries) {
-      time_out(now, "all retries are used up");
-      return;
-    }
     const auto delay = core::retry_delay(options_, retries_ + 1, random_());
     retry_at_ = delay < deadline_ - now ? now + delay : deadline_;
   }

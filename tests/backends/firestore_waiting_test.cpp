@@ -11,6 +11,15 @@
 namespace syncguard::testing {
 namespace {
 
+void tell_deleted(std::int32_t target, const std::string& document, firestore::wire::ListenResponse& response) {
+  response.mutable_document_delete()->set_document(document);
+  response.mutable_document_delete()->add_removed_target_ids(target);
+}
+void tell_there(std::int32_t target, const std::string& document, firestore::wire::ListenResponse& response) {
+  response.mutable_document_change()->mutable_document()->set_name(document);
+  response.mutable_document_change()->add_target_ids(target);
+}
+
 // Through a proxy whose Listen streams the test feeds.
 struct FirestoreWaiting : public FirestoreTest {
   FirestoreProxy proxy{emulator.address()};
@@ -19,8 +28,9 @@ struct FirestoreWaiting : public FirestoreTest {
   FirestoreWaiting() {
     proxy.set_script([](const std::string&) { return FirestoreProxy::forward(); });
   }
-  // One that waits for the key until it is told, and is about to.
+  // One that waits for a key that somebody else holds, until it is told, and is about to.
   [[nodiscard]] std::future<Lease> waiter(const std::string& key) {
+    put_lock(key, LockId::generate(), 1h);
     // A retry alone would come far too late for the tests.
     constexpr AcquireOptions patient{
         .wait = {.timeout = 10min, .max_retries = 1000, .retry_delay = 5min, .max_delay = 5min}};
@@ -36,22 +46,17 @@ struct FirestoreWaiting : public FirestoreTest {
     ASSERT_EQ(waiting.wait_for(20s), std::future_status::ready);
     (void)waiting.get();
   }
+  void expect_served_once_told(std::future<Lease>& waiting) {
+    outside.remove("locks/key");
+    proxy.tell(tell_deleted);
+    expect_served(waiting);
+  }
 };
-
-void tell_deleted(std::int32_t target, const std::string& document, firestore::wire::ListenResponse& response) {
-  response.mutable_document_delete()->set_document(document);
-  response.mutable_document_delete()->add_removed_target_ids(target);
-}
-void tell_there(std::int32_t target, const std::string& document, firestore::wire::ListenResponse& response) {
-  response.mutable_document_change()->mutable_document()->set_name(document);
-  response.mutable_document_change()->add_target_ids(target);
-}
 
 TEST_F(FirestoreWaiting, OneStreamServesAllThatAClientWaitsFor) {
   constexpr int keys = 50;
   std::vector<std::future<Lease>> waiting;
   for (int i = 0; i < keys; ++i) {
-    put_lock("key" + std::to_string(i), LockId::generate(), 1h);
     waiting.push_back(waiter("key" + std::to_string(i)));
   }
   EXPECT_EQ(proxy.calls("Listen"), 1);
@@ -82,7 +87,6 @@ TEST_F(FirestoreWaiting, AWaiterIsToldInWhateverWayTheServerTells) {
         response.mutable_target_change()->mutable_cause()->set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
       }};
   for (const auto& way : ways) {
-    put_lock("key", LockId::generate(), 1h);
     auto waiting = waiter("key");
     outside.remove("locks/key");
     proxy.tell(way);
@@ -91,7 +95,6 @@ TEST_F(FirestoreWaiting, AWaiterIsToldInWhateverWayTheServerTells) {
 }
 
 TEST_F(FirestoreWaiting, ALockThatWasThereForAMomentIsLookedAtAgain) {
-  put_lock("key", LockId::generate(), 1h);
   auto waiting = waiter("key");
   // The server says that it is gone when somebody else has taken it again, and says nothing when that one goes, too:
   // gone it was, and gone it is.
@@ -103,28 +106,22 @@ TEST_F(FirestoreWaiting, ALockThatWasThereForAMomentIsLookedAtAgain) {
 }
 
 TEST_F(FirestoreWaiting, ALockThatIsThereIsNotLookedAt) {
-  put_lock("key", LockId::generate(), 1h);
   auto waiting = waiter("key");
   const int reads = proxy.calls("BatchGetDocuments");
   proxy.tell(tell_there);
   EXPECT_EQ(waiting.wait_for(300ms), std::future_status::timeout);
   EXPECT_EQ(proxy.calls("BatchGetDocuments"), reads);
-  outside.remove("locks/key");
-  proxy.tell(tell_deleted);
-  expect_served(waiting);
+  expect_served_once_told(waiting);
 }
 
 TEST_F(FirestoreWaiting, AStreamThatIsCutIsOpenedAgain) {
-  put_lock("key", LockId::generate(), 1h);
   auto waiting = waiter("key");
   const int reads = proxy.calls("BatchGetDocuments");
   proxy.cut_streams();
   ASSERT_TRUE(eventually([&] { return proxy.calls("Listen") == 2 && proxy.awaited() == 1; }));
   ASSERT_TRUE(eventually([&] { return proxy.calls("BatchGetDocuments") >= reads + 2; }))
       << "nobody knows what was missed";
-  outside.remove("locks/key");
-  proxy.tell(tell_deleted);
-  expect_served(waiting);
+  expect_served_once_told(waiting);
 }
 
 TEST_F(FirestoreWaiting, AStreamThatStaysSilentIsReplaced) {
@@ -132,16 +129,12 @@ TEST_F(FirestoreWaiting, AStreamThatStaysSilentIsReplaced) {
   proxy.set_script([&](const std::string& method) {
     return method == "Listen" && streams++ == 0 ? FirestoreProxy::hang() : FirestoreProxy::forward();
   });
-  put_lock("key", LockId::generate(), 1h);
   auto waiting = waiter("key");
   EXPECT_EQ(streams, 2);
-  outside.remove("locks/key");
-  proxy.tell(tell_deleted);
-  expect_served(waiting);
+  expect_served_once_told(waiting);
 }
 
 TEST_F(FirestoreWaiting, AWaiterIsToldThatTheLockChangedHands) {
-  put_lock("key", LockId::generate(), 1h);
   auto waiting = waiter("key");
   const auto tell_holder = [&](const LockId& holder) {
     proxy.tell([&](std::int32_t target, const std::string& document, firestore::wire::ListenResponse& response) {

@@ -41,6 +41,18 @@ struct Answer {
   std::chrono::steady_clock::time_point sent_at{};
 };
 
+// Keeps a response. False if it is one too many, or memory is at its end.
+template <typename Response>
+bool keep(Answer<Response>& answer, Response& incoming) noexcept {
+  try {
+    if (answer.responses.size() == most_responses) return false;
+    answer.responses.push_back(std::exchange(incoming, {}));
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 // Makes a call on this thread, which does all of gRPC's work for it: nobody has to be woken. Ends by the context's
 // deadline or a stop, too, which the status then tells.
 template <typename Request, typename Response>
@@ -77,16 +89,12 @@ Answer<Response> ask(const std::shared_ptr<grpc::Channel>& channel, Method<Reque
     events.Next(&what, &ok);
     // Whatever fails, the status says why.
     if (what != &received || !ok) continue;
-    try {
-      if (answer.responses.size() < most_responses) {
-        answer.responses.push_back(std::exchange(incoming, {}));
-        exchange->Read(&incoming, &received);
-        ++under_way;
-        continue;
-      }
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): ends like an answer that is too long
+    if (!keep(answer, incoming)) {
+      give_up();
+      continue;
     }
-    give_up();
+    exchange->Read(&incoming, &received);
+    ++under_way;
   }
   return answer;
 }
@@ -116,15 +124,11 @@ class Call : public grpc::ClientBidiReactor<Request, Response>,
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    try {
-      if (answer.responses.size() < most_responses) {
-        answer.responses.push_back(std::exchange(incoming_, {}));
-        this->StartRead(&incoming_);
-        return;
-      }
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): ends like an answer that is too long
+    if (keep(answer, incoming_)) {
+      this->StartRead(&incoming_);
+    } else {
+      context.TryCancel();
     }
-    context.TryCancel();
   }
   void OnDone(const grpc::Status& status) override {
     answer.status = status;

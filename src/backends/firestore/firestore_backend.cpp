@@ -107,10 +107,6 @@ class FirestoreBackend : public Backend {
   [[nodiscard]] std::optional<milliseconds> clock_skew() const noexcept override { return database_->clock_skew(); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
-    if (request.can_wait) {
-      const auto wait = courtesy_.left_to_others(names_.of(request.key).lock, steady_clock::now());
-      if (wait > wait.zero()) co_return Contended{wait};
-    }
     const auto attempt = [&] { return try_to_acquire(request, limits); };
     co_return co_await until_no_race_is_lost<AcquireReply>(attempt, limits);
   }
@@ -184,6 +180,10 @@ class FirestoreBackend : public Backend {
   asio::awaitable<std::optional<AcquireReply>> try_to_acquire(const AcquireRequest& request, const CallLimits& limits) {
     const auto names = names_.of(request.key);
     const auto begun = steady_clock::now();
+    if (request.can_wait) {
+      const auto wait = courtesy_.left_to_others(names.lock, begun);
+      if (wait > wait.zero()) co_return Contended{wait};
+    }
     const auto read = co_await read_lock_and_counter(names, limits);
     database_->expect_good_clock(Database::Purpose::grant);
     if (read.is_held()) {
