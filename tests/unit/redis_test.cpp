@@ -1,5 +1,6 @@
 // The pure parts of the Redis backend.
 
+#include "backends/redis/command.hpp"
 #include "backends/redis/redis_url.hpp"
 #include "backends/redis/reply.hpp"
 #include "backends/redis/server_error.hpp"

@@ -1,14 +1,14 @@
 #include "backends/redis/diagnosis.hpp"
 
+#include "backends/redis/command.hpp"
+#include "backends/redis/info.hpp"
 #include "core/clock_skew.hpp"
 #include "core/findings.hpp"
 
 #include <syncguard/error.hpp>
 
-#include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -21,26 +21,6 @@ using core::fine;
 using core::warning;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-using Fields = std::map<std::string, std::string, std::less<>>;
-
-// INFO's reply is lines of name:value.
-Fields fields_of(std::string_view info) {
-  Fields fields;
-  while (!info.empty()) {
-    const auto line = info.substr(0, info.find("\r\n"));
-    if (const auto colon = line.find(':'); colon != std::string_view::npos) {
-      fields.emplace(line.substr(0, colon), line.substr(colon + 1));
-    }
-    info.remove_prefix(std::min(info.size(), line.size() + 2));
-  }
-  return fields;
-}
-
-std::string value(const Fields& fields, std::string_view name) {
-  const auto found = fields.find(name);
-  return found == fields.end() ? "" : found->second;
-}
 
 // CONFIG GET's reply is a name and its value. Nothing where this user may not ask.
 std::optional<std::string> setting(const Reply& reply) {
@@ -62,25 +42,28 @@ Timestamp time_of(const Reply& reply) {
   return Timestamp(milliseconds(seconds * 1000 + microseconds / 1000));
 }
 
-Finding eviction(const Fields& info) {
-  const auto policy = value(info, "maxmemory_policy");
-  const auto limit = value(info, "maxmemory");
+Finding eviction(const Info& info) {
   const std::string advice = "set maxmemory-policy noeviction, and give it enough memory";
-  if (limit == "0") return fine("eviction", "off: there is no maxmemory");
-  if (policy == "noeviction") return fine("eviction", "off: maxmemory-policy is noeviction");
-  if (policy.empty()) {
-    return warning("eviction", "maxmemory and its policy could not be read", "make sure that it is off: " + advice);
+  const auto policy = info.value("maxmemory_policy");
+  switch (info.eviction()) {
+    case Info::Eviction::off:
+      return fine("eviction", info.value("maxmemory") == "0" ? "off: there is no maxmemory"
+                                                             : "off: maxmemory-policy is noeviction");
+    case Info::Eviction::unknown:
+      return warning("eviction", "maxmemory and its policy could not be read", "make sure that it is off: " + advice);
+    case Info::Eviction::on:
+      break;
   }
-  if (policy.starts_with("volatile-")) {
-    return failure("eviction", "with " + policy + " a lock can be taken from its holder when memory is full", advice);
-  }
-  return failure("eviction", "with " + policy + " locks and fence counters can be lost when memory is full", advice);
+  return failure("eviction",
+                 "with " + policy +
+                     (policy.starts_with("volatile-") ? " a lock can be taken from its holder when memory is full"
+                                                      : " locks and fence counters can be lost when memory is full"),
+                 advice);
 }
 
-Finding persistence(const Fields& info, const std::optional<std::string>& fsync,
-                    const std::optional<std::string>& save) {
+Finding persistence(const Info& info, const std::optional<std::string>& fsync, const std::optional<std::string>& save) {
   const std::string advice = "set appendonly yes and appendfsync always";
-  if (value(info, "aof_enabled") == "1") {
+  if (info.value("aof_enabled") == "1") {
     if (!fsync) {
       return warning("persistence", "an append-only file; how often it is synchronised may not be asked",
                      "make sure that appendfsync is always, and let this user run config|get");
@@ -97,11 +80,11 @@ Finding persistence(const Fields& info, const std::optional<std::string>& fsync,
                  advice);
 }
 
-Finding replication(const Fields& info) {
-  if (value(info, "role") != "master") {
+Finding replication(const Info& info) {
+  if (info.value("role") != "master") {
     return failure("replication", "this is a replica, which cannot be written to", "connect to the master");
   }
-  const auto replicas = value(info, "connected_slaves");
+  const auto replicas = info.value("connected_slaves");
   if (replicas == "0") return fine("replication", "a master without replicas");
   return warning("replication",
                  "a master with " + replicas + " replicas: a failover can lose the newest locks and fences",
@@ -164,16 +147,15 @@ asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner) {
       findings.push_back(warning("server", "INFO is refused: eviction, persistence and replication were not checked",
                                  "let this user run info, at least for this"));
     } else {
-      const auto info = fields_of(info_reply.text);
-      is_replica = value(info, "role") != "master";
-      findings.push_back(fine("server", "Redis " + value(info, "redis_version")));
+      const Info info(info_reply.text);
+      is_replica = info.value("role") != "master";
+      findings.push_back(fine("server", "Redis " + info.value("redis_version")));
       findings.push_back(replication(info));
       findings.push_back(eviction(info));
       findings.push_back(persistence(info, setting(fsync), setting(save)));
       // One without a hash tag in its prefix would not have been let in.
-      findings.push_back(fine("cluster", value(info, "cluster_enabled") == "1"
-                                             ? "yes, and the prefix has a hash tag"
-                                             : "no, so the prefix needs no hash tag"));
+      findings.push_back(fine("cluster", info.value("cluster_enabled") == "1" ? "yes, and the prefix has a hash tag"
+                                                                              : "no, so the prefix needs no hash tag"));
     }
     findings.push_back(keyspace_events(setting(events)));
     if (!is_replica) {

@@ -1,5 +1,7 @@
 #include "backends/redis/handshake.hpp"
 
+#include "backends/redis/command.hpp"
+#include "backends/redis/info.hpp"
 #include "backends/redis/server_error.hpp"
 
 #include <array>
@@ -26,32 +28,13 @@ std::string_view field(const Reply& hello, std::string_view name) {
   return {};
 }
 
-// INFO's reply is lines of name:value.
-std::string_view line(std::string_view info, std::string_view name) {
-  for (;;) {
-    const auto text = info.substr(0, info.find("\r\n"));
-    if (text.starts_with(name) && text.substr(name.size()).starts_with(':')) return text.substr(name.size() + 1);
-    if (text.size() == info.size()) return {};
-    info.remove_prefix(text.size() + 2);
-  }
-}
-
-// A server that evicts takes locks away from their holders, and lets fences begin anew.
-void warn_about_eviction(std::string_view info, const Log& log) {
-  const auto policy = line(info, "maxmemory_policy");
-  const auto limit = line(info, "maxmemory");
-  if (policy.empty() || policy == "noeviction" || limit.empty() || limit == "0") return;
-  log.warn("redis-eviction",
-           "this Redis may evict locks and fence counters when its memory is full: set maxmemory-policy noeviction");
-}
-
 }  // namespace
 
 asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& options, const Log& log) {
   using Check = std::function<void(const Reply&)>;
   std::string requests;
   std::vector<Check> checks;
-  const auto ask = [&](std::initializer_list<std::string_view> command, Check check) {
+  const auto ask = [&](Words command, Check check) {
     requests += format_command(command);
     checks.push_back(std::move(check));
   };
@@ -85,7 +68,9 @@ asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& opt
   // Niceties, which a user may not be allowed.
   if (!options.client_name.empty()) ask({"CLIENT", "SETNAME", options.client_name}, [](const Reply&) {});
   ask({"INFO", "memory"}, [&](const Reply& reply) {
-    if (!reply.is_error()) warn_about_eviction(reply.text, log);
+    if (reply.is_error() || Info(reply.text).eviction() != Info::Eviction::on) return;
+    log.warn("redis-eviction",
+             "this Redis may evict locks and fence counters when its memory is full: set maxmemory-policy noeviction");
   });
 
   // A server that refuses a client says so and hangs up without having read anything: the write may fail, but the words

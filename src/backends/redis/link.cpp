@@ -4,8 +4,6 @@
 #include "async/spawn.hpp"
 #include "async/wake_up.hpp"
 #include "backends/redis/handshake.hpp"
-#include "core/random.hpp"
-#include "core/retry_schedule.hpp"
 
 #include <asio/post.hpp>
 #include <asio/strand.hpp>
@@ -21,19 +19,8 @@ namespace {
 
 // After so long without a word from a server that owes us an answer, the connection is taken for dead.
 constexpr std::chrono::seconds longest_silence{10};
-// As much as is written at once.
-constexpr std::size_t batch_bytes = 64 * 1024;
 constexpr std::size_t read_bytes = 32 * 1024;
 static_assert(read_bytes <= ReplyReader::max_bytes);
-
-// How long to wait before another attempt to connect, after so many that failed. The first comes at once.
-std::chrono::nanoseconds back_off(int failures) {
-  // Bounded by the number of doublings, for what is cut off at a limit is in step with all who lost the same server.
-  constexpr WaitOptions schedule{.retry_delay = std::chrono::milliseconds(25), .jitter = Jitter::equal};
-  constexpr int most_doublings = 5;
-  if (failures <= 1) return std::chrono::nanoseconds(0);
-  return core::retry_delay(schedule, std::min(failures - 1, 1 + most_doublings), core::random_fraction());
-}
 
 Address configured_address(const RedisOptions& options) { return {options.host, options.port, options.unix_socket}; }
 
@@ -51,39 +38,15 @@ LockError lost_error(const std::exception_ptr& error) {
   }
 }
 
-}  // namespace
-
-// A coroutine that waits.
-struct Link::Suspended {
-  Suspended() = default;
-  Suspended(const Suspended&) = delete;
-  Suspended& operator=(const Suspended&) = delete;
-  virtual ~Suspended() = default;
-  virtual void resume() = 0;
-};
-
 template <typename Handler>
-struct Link::SuspendedIn final : Suspended {
+struct SuspendedIn final : Suspended {
   explicit SuspendedIn(Handler&& its_handler) : handler(std::move(its_handler)) {}
   void resume() override { std::move(handler)(); }
+  void resume_later() override { asio::post(std::move(handler)); }
   Handler handler;
 };
 
-struct Link::Request {
-  Request(std::string its_bytes, Clock::time_point its_deadline)
-      : bytes(std::move(its_bytes)), deadline(its_deadline) {}
-
-  const std::string bytes;
-  const Clock::time_point deadline;
-  std::uint64_t connection = 0;
-  Clock::time_point sent_at{};
-  bool sent = false;
-  // Answered or given up.
-  bool finished = false;
-  Reply reply{};
-  std::optional<LockError> error{};
-  std::unique_ptr<Suspended> caller{};
-};
+}  // namespace
 
 struct Link::Connection {
   Connection(std::shared_ptr<Stream> its_stream, ReplyReader its_reader)
@@ -94,12 +57,10 @@ struct Link::Connection {
   const std::shared_ptr<Stream> stream;
   // Used by the coroutine that reads alone.
   ReplyReader reader;
-  // In the order in which their replies will come.
-  std::deque<RequestPtr> sent{};
+  Sent sent{Clock::now()};
   // What is being written. Used by whoever set writing.
   std::string output{};
   bool writing = false;
-  Clock::time_point last_heard = Clock::now();
 };
 
 Link::Link(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tls> tls, Log log, Events events)
@@ -107,7 +68,7 @@ Link::Link(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tl
       tls_(std::move(tls)),
       log_(std::move(log)),
       events_(std::move(events)),
-      address_(configured_address(*options_)) {}
+      whereabouts_(configured_address(*options_)) {}
 
 Link::~Link() = default;
 
@@ -128,7 +89,7 @@ asio::awaitable<Link::Answer> Link::call(std::string request_bytes, const CallLi
   {
     const std::stop_callback on_stop(limits.stop, [self, request] {
       const std::lock_guard lock(self->mutex_);
-      self->give_up(request, ErrorCode::aborted, "a stop was requested");
+      request->give_up(ErrorCode::aborted, "a stop was requested");
     });
     // The reply may come, and the coroutine go on and end, before this function has returned: it owns what it touches.
     auto start = [self, request](auto handler) {
@@ -137,23 +98,20 @@ asio::awaitable<Link::Answer> Link::call(std::string request_bytes, const CallLi
     };
     co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start, asio::use_awaitable);
   }
-  if (request->error) throw LockError(*request->error);
-  Answer answer{std::move(request->reply), request->connection};
-  co_return answer;
+  co_return request->take_answer();
 }
 
 void Link::submit(const RequestPtr& request, std::unique_ptr<Suspended> caller) {
   Lock lock(mutex_);
-  request->caller = std::move(caller);
-  // Stopped before it began.
-  if (request->finished) return resume_later(*request);
-  if (closed_) return finish(request, LockError(ErrorCode::aborted, "the client is closed"));
+  request->await(std::move(caller));
+  if (closed_) request->give_up(ErrorCode::aborted, "the client is closed");
   if (is_full()) {
-    return finish(request, LockError(ErrorCode::rate_limited,
-                                     "too many operations wait for Redis; the option queue sets the limit"));
+    request->give_up(ErrorCode::rate_limited, "too many operations wait for Redis; the option queue sets the limit");
   }
-  unsent_.push_back(request);
-  watch(request->deadline);
+  // Also if it was stopped before it began.
+  if (request->is_finished()) return;
+  unsent_.add(request);
+  watch(request->deadline());
   if (!connection_) {
     start_connecting();
   } else if (async::this_thread_is_about_to_block()) {
@@ -171,7 +129,7 @@ bool Link::tell(std::string request_bytes) {
     drop(ConnectionPtr(connection_));
     return false;
   }
-  unsent_.push_back(std::make_shared<Request>(std::move(request_bytes), Clock::time_point::max()));
+  unsent_.add(std::make_shared<Request>(std::move(request_bytes), Clock::time_point::max()));
   flush_soon();
   return true;
 }
@@ -180,35 +138,8 @@ bool Link::tell(std::string request_bytes) {
 bool Link::is_full() {
   const auto under_way = [this] { return unsent_.size() + (connection_ ? connection_->sent.size() : 0); };
   if (under_way() < options_->queue) return false;
-  // Those that were given up before they were sent need no place.
-  std::erase_if(unsent_, [](const RequestPtr& request) { return request->finished; });
+  unsent_.forget_finished();
   return under_way() >= options_->queue;
-}
-
-// Under the mutex.
-void Link::give_up(const RequestPtr& request, ErrorCode code, const std::string& message) {
-  if (!request->finished) {
-    finish(request, LockError(code, message, request->sent ? Effect::in_doubt : Effect::none));
-  }
-}
-
-// Under the mutex.
-void Link::finish(const RequestPtr& request, const LockError& error) {
-  request->finished = true;
-  request->error = error;
-  resume_later(*request);
-}
-
-// Under the mutex.
-void Link::finish_all(const std::deque<RequestPtr>& requests, const LockError& error) {
-  for (const auto& request : requests) {
-    if (!request->finished) finish(request, error);
-  }
-}
-
-// Whoever ends a request early may be anybody, and holds the mutex: its coroutine goes on elsewhere.
-void Link::resume_later(Request& request) {
-  if (request.caller) asio::post(executor_, [caller = std::move(request.caller)] { caller->resume(); });
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -238,10 +169,9 @@ asio::awaitable<void> Link::run_connection() {
       co_return;
     }
     if (failure) {
-      count_failure();
-      // Where a cluster had sent us may be gone.
-      address_ = configured_address(*options_);
-      finish_all(std::exchange(unsent_, {}), *failure);
+      whereabouts_.failed(Clock::now());
+      whereabouts_.go_home();
+      unsent_.fail_all(*failure);
       co_return;
     }
     connection->number = ++connections_made_;
@@ -258,8 +188,8 @@ asio::awaitable<Link::ConnectionPtr> Link::connect() {
   {
     const std::lock_guard lock(mutex_);
     stream = connecting_stream_ = std::make_shared<Stream>(strand_, tls_.get());
-    begin = next_connect_;
-    address = address_;
+    begin = whereabouts_.next_attempt();
+    address = whereabouts_.address();
   }
   const auto pause = std::make_shared<async::WakeUp>();
   if (co_await pause->wait(begin, stop_.get_token()) == async::WakeUp::Reason::stopped) {
@@ -278,12 +208,6 @@ asio::awaitable<Link::ConnectionPtr> Link::connect() {
     if (!patience.ran_out()) throw;
   }
   throw LockError(ErrorCode::network_timeout, "Redis could not be connected to in time");
-}
-
-// Under the mutex: the next attempt to connect comes later than the last one did.
-void Link::count_failure() {
-  ++failures_;
-  next_connect_ = Clock::now() + back_off(failures_);
 }
 
 // Under the mutex: what comes next goes on a new connection; this one is closed when everything on it is answered.
@@ -307,37 +231,37 @@ void Link::drop(const ConnectionPtr& connection) {
 bool Link::reconnect(std::uint64_t since) {
   const std::lock_guard lock(mutex_);
   if (!connection_ || connection_->number != since) return false;
-  address_ = configured_address(*options_);
-  count_failure();
+  whereabouts_.failed(Clock::now());
+  whereabouts_.go_home();
   retire();
   return true;
 }
 
 void Link::reconnect() {
   const std::lock_guard lock(mutex_);
-  address_ = configured_address(*options_);
+  whereabouts_.go_home();
   retire();
 }
 
 bool Link::move_to(Address address, std::uint64_t since) {
   const std::lock_guard lock(mutex_);
   if (!connection_ || connection_->number != since) return false;
-  if (address.host.empty()) address.host = address_.host;
-  address_ = std::move(address);
+  whereabouts_.move_to(std::move(address));
   retire();
   return true;
 }
 
 void Link::follow(Address address) {
   const std::lock_guard lock(mutex_);
-  if (address.host == address_.host && address.port == address_.port) return;
-  address_ = std::move(address);
+  const auto& current = whereabouts_.address();
+  if (address.host == current.host && address.port == current.port) return;
+  whereabouts_.move_to(std::move(address));
   retire();
 }
 
 Address Link::address() {
   const std::lock_guard lock(mutex_);
-  return address_;
+  return whereabouts_.address();
 }
 
 void Link::close() {
@@ -345,9 +269,9 @@ void Link::close() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true) || !executor_) return;
     const LockError closed(ErrorCode::aborted, "the client is closed");
-    finish_all(std::exchange(unsent_, {}), closed);
+    unsent_.fail_all(closed);
     if (connection_) retired_.push_back(std::exchange(connection_, nullptr));
-    for (const auto& connection : retired_) finish_all(std::exchange(connection->sent, {}), closed.as_in_doubt());
+    for (const auto& connection : retired_) connection->sent.fail_all(closed.as_in_doubt());
     if (timer_) timer_->cancel();
     asio::post(strand_, [self = shared_from_this()] {
       const std::lock_guard strand_lock(self->mutex_);
@@ -403,17 +327,9 @@ void Link::deliver(Connection& connection, Reply& reply) {
     const std::lock_guard lock(mutex_);
     // When it is closed, all requests are given up.
     if (closed_) return;
-    if (connection.sent.empty()) throw ProtocolError("a reply to nothing");
-    const auto request = std::move(connection.sent.front());
-    connection.sent.pop_front();
-    connection.last_heard = Clock::now();
-    // It is worth connecting to.
-    if (!std::exchange(connection.has_answered, true)) failures_ = 0;
-    if (request->finished) return;
-    request->connection = connection.number;
-    request->finished = true;
-    request->reply = std::move(reply);
-    caller = std::move(request->caller);
+    const auto request = connection.sent.answered(Clock::now());
+    if (!std::exchange(connection.has_answered, true)) whereabouts_.answered();
+    caller = request->answer({std::move(reply), connection.number});
   }
   if (caller) caller->resume();
 }
@@ -424,10 +340,10 @@ void Link::lost(const ConnectionPtr& connection, const LockError& error) {
     const std::lock_guard lock(mutex_);
     if (connection_ == connection) connection_.reset();
     std::erase(retired_, connection);
-    if (!connection->has_answered) count_failure();
+    if (!connection->has_answered) whereabouts_.failed(Clock::now());
     // What was only told was for this connection, unless there is another already.
-    if (!connection_) std::erase_if(unsent_, [](const RequestPtr& request) { return !request->caller; });
-    finish_all(std::exchange(connection->sent, {}), error.as_in_doubt());
+    if (!connection_) unsent_.forget_unawaited();
+    connection->sent.fail_all(error.as_in_doubt());
     if (!connection_ && !unsent_.empty()) start_connecting();
   }
   if (events_.lost) events_.lost();
@@ -440,8 +356,8 @@ void Link::lost(const ConnectionPtr& connection, const LockError& error) {
 void Link::flush(Lock& lock, const ConnectionPtr& connection) {
   while (connection_ == connection && !connection->writing && !unsent_.empty()) {
     connection->writing = true;
-    fill(*connection);
     auto& output = connection->output;
+    connection->sent.take_from(unsent_, output, Clock::now());
     // The socket takes it without the mutex: meanwhile, others can add to what is unsent.
     lock.unlock();
     output.erase(0, connection->stream->send_now(output));
@@ -451,27 +367,13 @@ void Link::flush(Lock& lock, const ConnectionPtr& connection) {
   }
 }
 
-// Under the mutex: moves requests from unsent to sent.
-void Link::fill(Connection& connection) {
-  const auto now = Clock::now();
-  while (!unsent_.empty() && connection.output.size() < batch_bytes) {
-    auto request = std::move(unsent_.front());
-    unsent_.pop_front();
-    if (request->finished) continue;
-    connection.output += request->bytes;
-    request->sent = true;
-    request->sent_at = now;
-    connection.sent.push_back(std::move(request));
-  }
-}
-
 asio::awaitable<void> Link::write_rest(ConnectionPtr connection) {
   try {
     for (;;) {
       co_await connection->stream->write(asio::buffer(connection->output));
       const std::lock_guard lock(mutex_);
       connection->output.clear();
-      if (connection_ == connection) fill(*connection);
+      if (connection_ == connection) connection->sent.take_from(unsent_, connection->output, Clock::now());
       if (connection->output.empty()) {
         connection->writing = false;
         co_return;
@@ -513,33 +415,22 @@ void Link::look_at_deadlines() {
   if (closed_) return;
   const auto now = Clock::now();
   timer_due_ = Clock::time_point::max();
-  auto next = Clock::time_point::max();
-  const auto look_at = [&](const RequestPtr& request) {
-    if (request->finished) return;
-    if (request->deadline > now) {
-      next = std::min(next, request->deadline);
+  auto next = unsent_.expire(now);
+  auto connections = retired_;
+  if (connection_) connections.push_back(connection_);
+  for (const auto& connection : connections) {
+    next = std::min(next, connection->sent.expire(now));
+    const auto silent_since = connection->sent.silent_since();
+    if (!silent_since) continue;
+    if (now - *silent_since < longest_silence) {
+      next = std::min(next, *silent_since + longest_silence);
     } else {
-      give_up(request, ErrorCode::network_timeout, "Redis did not answer in time");
+      connection->sent.fail_all(LockError(ErrorCode::service_unavailable,
+                                          "Redis has not said a word for too long: the connection is given up",
+                                          Effect::in_doubt));
+      drop(connection);
     }
-  };
-  std::ranges::for_each(unsent_, look_at);
-  std::vector<ConnectionPtr> dead;
-  const LockError gave_up(ErrorCode::service_unavailable,
-                          "Redis has not said a word for too long: the connection is given up", Effect::in_doubt);
-  const auto look_at_connection = [&](const ConnectionPtr& connection) {
-    if (connection->sent.empty()) return;
-    std::ranges::for_each(connection->sent, look_at);
-    const auto silent_since = std::max(connection->last_heard, connection->sent.front()->sent_at);
-    if (now - silent_since < longest_silence) {
-      next = std::min(next, silent_since + longest_silence);
-    } else {
-      finish_all(connection->sent, gave_up);
-      dead.push_back(connection);
-    }
-  };
-  if (connection_) look_at_connection(connection_);
-  std::ranges::for_each(retired_, look_at_connection);
-  for (const auto& connection : dead) drop(connection);
+  }
   // Not for each of many requests apart.
   constexpr std::chrono::milliseconds least{5};
   if (next != Clock::time_point::max()) watch(std::max(next, now + least));

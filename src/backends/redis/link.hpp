@@ -1,8 +1,9 @@
 // One connection to a Redis server, shared by everybody, that comes back when it is lost.
 #pragma once
 
-#include "backends/redis/reply.hpp"
+#include "backends/redis/requests.hpp"
 #include "backends/redis/stream.hpp"
+#include "backends/redis/whereabouts.hpp"
 
 #include <syncguard/backend.hpp>
 #include <syncguard/log.hpp>
@@ -14,7 +15,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -31,11 +31,6 @@ namespace syncguard::redis {
 //
 // Connects on the first call, and again on the next one after the connection was lost: what was not sent yet goes
 // on the new one, what was sent and not answered fails as service_unavailable, in doubt.
-//
-//   unsent -> sent -> answered
-//     |         |
-//     +---------+---> given up (deadline, stop, lost, closed); the reply of one that was sent is still awaited, since
-//                     the next reply belongs to the next request
 class Link : public std::enable_shared_from_this<Link> {
  public:
   // For connections that subscribe. Called on the link's strand.
@@ -50,11 +45,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Link& operator=(const Link&) = delete;
   ~Link();
 
-  struct Answer {
-    Reply reply;
-    // On which connection it came, counted from one.
-    std::uint64_t connection = 0;
-  };
+  using Answer = Request::Answer;
   // Sends a request and waits for its reply, which may be an error of the server's. Throws LockError where there is
   // none.
   asio::awaitable<Answer> call(std::string request, const CallLimits& limits);
@@ -75,22 +66,13 @@ class Link : public std::enable_shared_from_this<Link> {
   void close();
 
  private:
-  using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
-  struct Suspended;
-  template <typename Handler>
-  struct SuspendedIn;
-  struct Request;
   struct Connection;
-  using RequestPtr = std::shared_ptr<Request>;
   using ConnectionPtr = std::shared_ptr<Connection>;
 
   void use(const asio::any_io_executor& executor);
   void submit(const RequestPtr& request, std::unique_ptr<Suspended> caller);
-  void give_up(const RequestPtr& request, ErrorCode code, const std::string& message);
-  void finish(const RequestPtr& request, const LockError& error);
-  void finish_all(const std::deque<RequestPtr>& requests, const LockError& error);
-  void resume_later(Request& request);
+  [[nodiscard]] bool is_full();
 
   void start_connecting();
   asio::awaitable<void> run_connection();
@@ -101,12 +83,9 @@ class Link : public std::enable_shared_from_this<Link> {
   void lost(const ConnectionPtr& connection, const LockError& error);
   void retire();
   void drop(const ConnectionPtr& connection);
-  void count_failure();
 
   void flush(Lock& lock, const ConnectionPtr& connection);
   void flush_soon();
-  [[nodiscard]] bool is_full();
-  void fill(Connection& connection);
   asio::awaitable<void> write_rest(ConnectionPtr connection);
 
   void watch(Clock::time_point due);
@@ -123,8 +102,8 @@ class Link : public std::enable_shared_from_this<Link> {
   // The first caller's; all have the same.
   asio::any_io_executor executor_;
   asio::any_io_executor strand_;
-  Address address_;
-  std::deque<RequestPtr> unsent_;
+  Whereabouts whereabouts_;
+  Unsent unsent_;
   // The one in use, if any, and those on which the last replies are awaited.
   ConnectionPtr connection_;
   std::vector<ConnectionPtr> retired_;
@@ -132,8 +111,6 @@ class Link : public std::enable_shared_from_this<Link> {
   bool connecting_ = false;
   bool flush_is_posted_ = false;
   std::shared_ptr<Stream> connecting_stream_;
-  int failures_ = 0;
-  Clock::time_point next_connect_{};
   // One timer for the deadlines of all requests. It is let run out: nearly always the request it was for is answered.
   std::optional<asio::steady_timer> timer_;
   Clock::time_point timer_due_ = Clock::time_point::max();

@@ -1,9 +1,5 @@
 #include "backends/redis/diagnosis.hpp"
-#include "backends/redis/link.hpp"
-#include "backends/redis/names.hpp"
-#include "backends/redis/scripts.hpp"
-#include "backends/redis/server_error.hpp"
-#include "backends/redis/subscriber.hpp"
+#include "backends/redis/server.hpp"
 #include "core/cleanup_pace.hpp"
 #include "core/hexadecimal.hpp"
 #include "core/liveness.hpp"
@@ -19,9 +15,9 @@
 namespace syncguard {
 namespace {
 
-using redis::Link;
+using redis::Arguments;
 using redis::Reply;
-using redis::Script;
+using redis::Server;
 using std::chrono::milliseconds;
 
 [[noreturn]] void refuse_reply() {
@@ -86,127 +82,32 @@ std::string json_string(std::string_view text) {
   return json += '"';
 }
 
-// What a script is called with, as it is sent.
-class Arguments {
- public:
-  using Words = std::initializer_list<std::string_view>;
-
-  Arguments(Words keys, Words values) : Arguments(keys.size()) {
-    add(keys);
-    add(values);
-  }
-  explicit Arguments(std::size_t keys) {
-    constexpr std::size_t usual = 512;
-    encoded_.reserve(usual);
-    redis::append_word(encoded_, std::to_string(keys));
-  }
-
-  void add(Words words) {
-    count_ += words.size();
-    for (const auto word : words) redis::append_word(encoded_, word);
-  }
-
-  // By its hash if the server knows it, else by its text.
-  [[nodiscard]] std::string to(const Script& script, bool known) const {
-    constexpr std::size_t more = 128;
-    std::string request;
-    request.reserve(encoded_.size() + (known ? script.hash.size() : script.text.size()) + more);
-    redis::append_length(request, count_ + 3);
-    redis::append_word(request, known ? "EVALSHA" : "EVAL");
-    redis::append_word(request, known ? script.hash : script.text);
-    return request += encoded_;
-  }
-
- private:
-  std::size_t count_ = 0;
-  std::string encoded_;
-};
-
-// What tickets share with their backend, and may outlive it by.
-class Server {
- public:
-  Server(RedisOptions options, const Log& log)
-      : options_(std::make_shared<const RedisOptions>(std::move(options))),
-        tls_(options_->tls ? std::make_shared<const redis::Tls>(*options_->tls) : nullptr),
-        names_(options_->prefix),
-        subscriber_(std::make_shared<redis::Subscriber>(options_, tls_, log, names_)) {
-    for (std::size_t i = 0; i < options_->connections; ++i) {
-      links_.push_back(std::make_shared<Link>(options_, tls_, log, Link::Events{}));
-    }
-    subscriber_->start();
-  }
-
-  [[nodiscard]] const RedisOptions& options() const noexcept { return *options_; }
-  [[nodiscard]] const redis::Names& names() const noexcept { return names_; }
-  [[nodiscard]] redis::Subscriber& subscriber() const noexcept { return *subscriber_; }
-
-  // Everything about one lock id goes one way, so that nothing overtakes anything.
-  [[nodiscard]] Link& link_of(const LockId& id) const { return *links_[std::hash<LockId>{}(id) % links_.size()]; }
-  [[nodiscard]] Link& link_of(const Key& key) const { return *links_[std::hash<Key>{}(key) % links_.size()]; }
-
-  // Runs a script; the reply is no error.
-  asio::awaitable<Reply> run(Link& link, const Script& script, const Arguments& arguments,
-                             const CallLimits& limits) const {
-    constexpr int most_moves = 3;
-    bool known = true;
-    for (int moves = 0;;) {
-      auto [reply, connection] = co_await link.call(arguments.to(script, known), limits);
-      if (!reply.is_error()) co_return std::move(reply);
-      // None of these was carried out, so that it can be sent again.
-      const auto code = redis::code_of(reply.text);
-      if (code == "NOSCRIPT" && known) {
-        known = false;
-        continue;
-      }
-      if (const auto moved = redis::moved_to(reply.text); moved && moves++ < most_moves) {
-        if (link.move_to({moved->host, moved->port}, connection)) subscriber_->follow(link.address());
-        continue;
-      }
-      // The server is no master any more: where it was found, another one may be now.
-      if (code == "READONLY" && link.reconnect(connection)) subscriber_->reconnect();
-      throw redis::server_error(reply.text);
-    }
-  }
-
-  void close() const {
-    for (const auto& link : links_) link->close();
-    subscriber_->close();
-  }
-
- private:
-  const std::shared_ptr<const RedisOptions> options_;
-  const std::shared_ptr<const redis::Tls> tls_;
-  const redis::Names names_;
-  const std::shared_ptr<redis::Subscriber> subscriber_;
-  std::vector<std::shared_ptr<Link>> links_;
-};
-
 class RedisTicket : public WaitTicket {
  public:
   RedisTicket(std::shared_ptr<Server> server, Key key, const LockId& waiter, std::function<void()> wake)
       : server_(std::move(server)), key_(std::move(key)), waiter_(waiter), wake_(std::move(wake)) {}
-  ~RedisTicket() override { server_->subscriber().unsubscribe(waiter_); }
+  ~RedisTicket() override { server_->subscriber().remove(waiter_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
     const auto& names = server_->names();
     // Where the scripts publish: in a cluster that is one node.
     server_->subscriber().follow(server_->link_of(waiter_).address());
     // Subscribed first: who is in the queue without being subscribed is taken for dead.
-    co_await server_->subscriber().subscribe(waiter_, names.lock(key_), wake_, limits);
+    co_await server_->subscriber().add(waiter_, names.lock(key_), wake_, limits);
     const Arguments arguments({names.queue(key_)}, {waiter_.view()});
     co_await server_->run(server_->link_of(waiter_), redis::scripts().join, arguments, limits);
   }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    server_->subscriber().unsubscribe(waiter_);
+    server_->subscriber().remove(waiter_);
     const Arguments arguments = of_leaving();
     co_await server_->run(server_->link_of(waiter_), redis::scripts().leave, arguments, limits);
   }
 
   // Leaves without waiting for that, if there is a connection.
   void leave_untold() {
-    server_->subscriber().unsubscribe(waiter_);
-    server_->link_of(waiter_).tell(of_leaving().to(redis::scripts().leave, false));
+    server_->subscriber().remove(waiter_);
+    server_->link_of(waiter_).tell(of_leaving().by_text(redis::scripts().leave));
   }
 
  private:
@@ -233,7 +134,7 @@ class RedisBackend : public Backend {
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     const auto& names = server_->names();
     const auto lock = names.lock(request.key);
-    const bool waits = server_->subscriber().has(request.lock_id);
+    const bool waits = server_->subscriber().contains(request.lock_id);
     Arguments arguments(waits ? 5 : 4);
     arguments.add({lock, names.fence(lock), names.turn(request.key), names.index(request.lock_id)});
     if (waits) arguments.add({names.queue(request.key)});
@@ -281,7 +182,7 @@ class RedisBackend : public Backend {
         cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
       // Nobody waits for it: the caller has its answer.
       const Arguments of_removal({lock}, {server_->names().index_root()});
-      server_->link_of(key).tell(of_removal.to(redis::scripts().remove_dead, false));
+      server_->link_of(key).tell(of_removal.by_text(redis::scripts().remove_dead));
     }
     co_return locked;
   }
@@ -331,9 +232,9 @@ class RedisBackend : public Backend {
       const struct Unsubscribe {
         redis::Subscriber& subscriber;
         const LockId& id;
-        ~Unsubscribe() { subscriber.unsubscribe(id); }
+        ~Unsubscribe() { subscriber.remove(id); }
       } unsubscribe{subscriber, id};
-      co_await subscriber.subscribe(id, lock, nothing, limits);
+      co_await subscriber.add(id, lock, nothing, limits);
     };
     co_return co_await redis::diagnose(std::move(examiner));
   }

@@ -101,25 +101,4 @@ std::optional<Reply> ReplyReader::next() {
   return std::move(*reply);
 }
 
-void append_length(std::string& request, std::size_t words) {
-  request += '*';
-  request += std::to_string(words);
-  request += "\r\n";
-}
-
-void append_word(std::string& request, std::string_view word) {
-  request += '$';
-  request += std::to_string(word.size());
-  request += "\r\n";
-  request += word;
-  request += "\r\n";
-}
-
-std::string format_command(std::initializer_list<std::string_view> words) {
-  std::string request;
-  append_length(request, words.size());
-  for (const auto word : words) append_word(request, word);
-  return request;
-}
-
 }  // namespace syncguard::redis

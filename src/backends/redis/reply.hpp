@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -53,11 +52,5 @@ class ReplyReader {
   // How many more elements the reply that is being read may have.
   std::unique_ptr<int> elements_left_;
 };
-
-// A request as it is sent. Not by hiredis, whose sprintf showed in the benchmark.
-std::string format_command(std::initializer_list<std::string_view> words);
-// Its parts, for requests that differ only in how they begin.
-void append_length(std::string& request, std::size_t words);
-void append_word(std::string& request, std::string_view word);
 
 }  // namespace syncguard::redis

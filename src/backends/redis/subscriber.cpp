@@ -1,5 +1,6 @@
 #include "backends/redis/subscriber.hpp"
 
+#include "backends/redis/command.hpp"
 #include "backends/redis/server_error.hpp"
 #include "core/random.hpp"
 
@@ -35,8 +36,8 @@ void Subscriber::start() {
   link_ = std::make_shared<Link>(options_, tls_, log_, std::move(events));
 }
 
-asio::awaitable<void> Subscriber::subscribe(LockId waiter, std::string lock_name, std::function<void()> wake,
-                                            CallLimits limits) {
+asio::awaitable<void> Subscriber::add(LockId waiter, std::string lock_name, std::function<void()> wake,
+                                      CallLimits limits) {
   const auto executor = co_await asio::this_coro::executor;
   const auto key_channel = "__keyspace@" + std::to_string(options_->database) + "__:" + lock_name;
   {
@@ -58,7 +59,7 @@ asio::awaitable<void> Subscriber::subscribe(LockId waiter, std::string lock_name
   if (!watches) watch_key();
 }
 
-void Subscriber::unsubscribe(const LockId& waiter) {
+void Subscriber::remove(const LockId& waiter) {
   // Told under the mutex, in the order in which it happens here.
   const std::lock_guard lock(mutex_);
   const auto key_channel = waiters_.remove(waiter);

@@ -25,10 +25,10 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
 
   // From the moment it returns, wake is called, on any thread, when it may be this waiter's turn. Again: makes sure
   // that it still is so.
-  asio::awaitable<void> subscribe(LockId waiter, std::string lock_name, std::function<void()> wake, CallLimits limits);
-  void unsubscribe(const LockId& waiter);
+  asio::awaitable<void> add(LockId waiter, std::string lock_name, std::function<void()> wake, CallLimits limits);
+  void remove(const LockId& waiter);
   // Whether such a waiter is subscribed.
-  [[nodiscard]] bool has(const LockId& waiter) const { return waiters_.contains(waiter); }
+  [[nodiscard]] bool contains(const LockId& waiter) const { return waiters_.contains(waiter); }
 
   void follow(const Address& address) { link_->follow(address); }
   void reconnect() { link_->reconnect(); }
