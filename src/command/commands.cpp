@@ -75,8 +75,8 @@ ExitCode extend(Locks& locks, const std::string& lock_id, std::chrono::milliseco
 }
 
 ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& output, std::stop_token stop) {
-  const auto record = arguments.lock_id.empty() ? locks.get_by_key_raw(arguments.key, std::move(stop))
-                                                : locks.get_by_id_raw(LockId(arguments.lock_id), std::move(stop));
+  const auto record = arguments.lock_id ? locks.get_by_id_raw(LockId(*arguments.lock_id), std::move(stop))
+                                        : locks.get_by_key_raw(arguments.key.value(), std::move(stop));
   if (!record) {
     output.result({{"locked", false}}, "not locked");
     return exit_no;

@@ -21,8 +21,9 @@ struct AcquireArguments {
 };
 
 struct StatusArguments {
-  std::string key;
-  std::string lock_id;  // instead of key
+  // One of the two.
+  std::optional<std::string> key{};
+  std::optional<std::string> lock_id{};
   bool raw = false;
 };
 

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -24,6 +25,10 @@ Exit codes: 0 yes; 1 no (not released, not extended, not locked, not fit); 2 usa
 the command's own, 128+n if signal n killed it, 126 if it cannot be executed, 127 if it is not found.
 
 Durations read 500ms, 30s, 5m, 1h30m.)";
+constexpr const char* url_variable = "SYNCGUARD_URL";
+constexpr const char* run_example = R"(
+Example: syncguard run --key backup --no-wait -- tar -cf /backup/home.tar /home
+)";
 
 // Reads a duration into place.
 CLI::Option* add_duration(CLI::App* command, const std::string& name, std::chrono::milliseconds& place,
@@ -120,14 +125,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.fallthrough();
 
-  std::string url;
+  std::optional<std::string> url;
   bool json = false;
   bool quiet = false;
   bool verbose = false;
   app.add_option("--url", url,
                  "The backend; also from SYNCGUARD_URL. Without one: SQLite in your state folder, which serves all "
                  "processes of this host")
-      ->envname("SYNCGUARD_URL");
+      ->envname(url_variable);
   app.add_flag("--json", json, "Print exactly one JSON object");
   auto* quiet_flag = app.add_flag("-q,--quiet", quiet, "Print results and errors only");
   app.add_flag("-v,--verbose", verbose, "Print what the library has to say, too")->excludes(quiet_flag);
@@ -142,7 +147,6 @@ int main(int argc, char** argv) {
   RunArguments running;
   bool no_wait = false;
   auto* run_command = app.add_subcommand("run", "Run a command while holding a lock; its exit code is returned");
-  run_command->footer("Example: syncguard run --key backup --no-wait -- tar -cf /backup/home.tar /home");
   run_command->add_option("--key", running.key, "What to lock; without it, the command's name")->type_name("KEY");
   add_duration(run_command, "--ttl", running.ttl, "How long the lock outlives this host; it is renewed meanwhile",
                "30s");
@@ -162,7 +166,9 @@ int main(int argc, char** argv) {
   run_command->callback([&] {
     if (running.command.empty()) throw CLI::RequiredError("CMD");
     if (no_wait) running.wait = std::chrono::milliseconds(0);
-    own_action = [&](const ClientOptions& options, const Output& output) { return run(url, options, running, output); };
+    own_action = [&](const ClientOptions& options, const Output& output) {
+      return run(*url, options, running, output);
+    };
   });
 
   AcquireArguments acquiring;
@@ -204,7 +210,7 @@ int main(int argc, char** argv) {
   status_key->excludes(status_id);
   status_command->add_flag("--raw", asking.raw, "Show the key and the lock id too; keep them out of logs");
   status_command->callback([&] {
-    if (asking.key.empty() && asking.lock_id.empty()) throw CLI::RequiredError("KEY or --id");
+    if (!asking.key && !asking.lock_id) throw CLI::RequiredError("KEY or --id");
     action = [&](Locks& locks, const Output& output, std::stop_token stop) {
       return status(locks, asking, output, std::move(stop));
     };
@@ -235,6 +241,11 @@ int main(int argc, char** argv) {
   app.add_subcommand("backends", "Say which backends this build contains")->callback([&] {
     own_action = [](const ClientOptions&, const Output& output) { return backends(output); };
   });
+
+  for (auto* command : app.get_subcommands({})) {
+    const std::string example = command == run_command ? run_example : "";
+    command->footer(example + "\nOptions of all commands (syncguard --help): --url, --json, -q, -v.\n" + exit_codes);
+  }
 
   const Words typed(argv + 1, argv + argc);
   Words arguments = typed;
@@ -267,7 +278,8 @@ int main(int argc, char** argv) {
     return exit_usage;
   }
 
-  if (url.empty()) url = "sqlite:";
+  // Where a variable was to say which, an empty one must not lead to another store.
+  if (!url) url = std::getenv(url_variable) == nullptr ? "sqlite:" : "";
   const auto verbosity = quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal;
   const Output output(json, verbosity, run_command->parsed() ? ObjectOn::err : ObjectOn::out);
   ClientOptions options;
@@ -275,9 +287,13 @@ int main(int argc, char** argv) {
   if (quiet) options.log = Log([](LogLevel, std::string_view) {});
   if (verbose) options.log = Log(LogLevel::debug);
   try {
+    if (url->empty()) {
+      throw LockError(ErrorCode::invalid_argument,
+                      std::string("the backend's URL, --url or ") + url_variable + ", is empty");
+    }
     if (own_action) return own_action(options, output);
     const StopOnSignals signals;
-    auto locks = open(url, options);
+    auto locks = open(*url, options);
     return action(locks, output, signals.token());
   } catch (const LockError& error) {
     output.error(error);

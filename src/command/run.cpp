@@ -153,7 +153,7 @@ struct Result {
 
 Result run_locked(const std::string& url, const ClientOptions& options, const RunArguments& arguments,
                   const Output& output) {
-  const Key key(arguments.key.empty() ? name_of(arguments.command.at(0)) : arguments.key);
+  const Key key(arguments.key ? *arguments.key : name_of(arguments.command.at(0)));
   Charge charge{.command = arguments.command,
                 .key = key.str(),
                 .kill_after = std::min(arguments.kill_after, arguments.ttl / 3),

@@ -7,6 +7,7 @@
 #include <syncguard/syncguard.hpp>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace syncguard::command {
 
 struct RunArguments {
   std::vector<std::string> command;
-  std::string key;  // empty: the command's name
+  std::optional<std::string> key;  // without it, the command's name
   std::chrono::milliseconds ttl{30'000};
   // How long to wait for the lock; WaitOptions::no_timeout for as long as it takes, zero tries once.
   std::chrono::milliseconds wait = WaitOptions::no_timeout;

@@ -4,6 +4,7 @@
 #include "expect_error.hpp"
 #include "liveness_cases.hpp"
 #include "postgres_fixture.hpp"
+#include "postgres_sql.hpp"
 #include "unit/vectors.hpp"
 
 #include <gmock/gmock.h>
@@ -107,11 +108,48 @@ TEST_F(Postgres, UnderstandsTheRowsAndTablesOfTheOtherLibrary) {
   waiting.join();
 }
 
+// Each statement as it is sent, but for the clock.
 TEST_F(Postgres, TheStatementsKnowWhenALockIsAliveAsWeDo) {
+  namespace sql = postgres::sql;
+  const std::string id(LockId::length, 'A');
+  const std::string other(LockId::length, 'B');
   for (const auto& [expires_at, now, live] : liveness_cases) {
-    EXPECT_EQ(
-        server.execute("SELECT $1::bigint > $2::bigint - 1000", {std::to_string(expires_at), std::to_string(now)}),
-        live ? "t" : "f");
+    const auto moment = std::to_string(now);
+    const auto run = [&](std::string_view statement, const std::vector<std::string>& values) {
+      server.execute("DELETE FROM syncguard_locks");
+      server.execute("INSERT INTO syncguard_locks VALUES ('key', $1, $2, 0, '1', 'key')",
+                     {id, std::to_string(expires_at)});
+      std::string text(statement);
+      for (const auto& [name, value] :
+           std::vector<std::pair<std::string_view, std::string_view>>{{"{turn}", sql::no_turn},
+                                                                      {"{leave}", ""},
+                                                                      {"{pass_turn}", sql::pass_turn},
+                                                                      {"{told}", ""},
+                                                                      {"{now}", moment},
+                                                                      {"{locks}", "syncguard_locks"},
+                                                                      {"{counters}", "syncguard_fence_counters"},
+                                                                      {"{waiters}", "syncguard_locks_waiters"}}) {
+        for (auto at = text.find(name); at != std::string::npos; at = text.find(name)) {
+          text.replace(at, name.size(), value);
+        }
+      }
+      return server.execute(text, values);
+    };
+    EXPECT_EQ(run(sql::lookup_key, {"key"}), live ? "key" : "") << now;
+    EXPECT_EQ(run(sql::lookup_id, {id}), live ? "key" : "") << now;
+    EXPECT_EQ(run(sql::extend, {id, "1000"}), live ? "1" : "-2") << now;
+    EXPECT_EQ(run(sql::release, {id}), live ? "1" : "-2") << now;
+    const std::string held = "2";
+    const std::string granted = "3";
+    EXPECT_EQ(run(sql::acquire, {"key", other, "1000", "fence:key", "key"}), live ? held : granted) << now;
+    // One whose turn it is leaves: the next one is told, unless somebody has the lock.
+    server.execute("DELETE FROM syncguard_locks_waiters");
+    server.execute(
+        "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES "
+        "('key', 'first', $1::bigint, $1::bigint + 10), ('key', 'next', $1::bigint, NULL)",
+        {moment});
+    run(sql::leave, {"key", "first"});
+    EXPECT_EQ(server.execute("SELECT turn_until_ms IS NULL FROM syncguard_locks_waiters"), live ? "t" : "f") << now;
   }
 }
 

@@ -97,6 +97,27 @@ TEST_F(Command, TakesLockIdsThatLookLikeOptions) {
   EXPECT_EQ(run({"acquire", "--", "-a-key"}).exit_code, 0);
 }
 
+// What an unset variable of a script leaves behind must not lock something else, or somewhere else.
+TEST_F(Command, TakesNothingForAnAnswer) {
+  const std::vector<std::vector<std::string>> commands = {{"acquire", "key", "--url", ""},
+                                                          {"--url=", "run", "--key", "key", "true"},
+                                                          {"run", "--key", "", "true"},
+                                                          {"run", "--key=", "--", "true"},
+                                                          {"acquire", ""},
+                                                          {"is-locked", ""},
+                                                          {"status", ""},
+                                                          {"status", "--id", ""},
+                                                          {"release", ""}};
+  for (const auto& arguments : commands) {
+    const auto outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << ::testing::PrintToString(arguments);
+    EXPECT_NE(outcome.err, "") << ::testing::PrintToString(arguments);
+  }
+  const auto outcome = CommandProcess("", {"acquire", "key"}).finish();
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("SYNCGUARD_URL, is empty"));
+}
+
 TEST_F(Command, TellsItsVersionAndBackends) {
   EXPECT_THAT(run({"--version"}).out, HasSubstr("syncguard "));
   EXPECT_EQ(run({"--version"}).exit_code, 0);
@@ -104,6 +125,10 @@ TEST_F(Command, TellsItsVersionAndBackends) {
   EXPECT_EQ(help.exit_code, 0);
   for (const char* word : {"acquire", "release", "extend", "status", "is-locked", "backends", "75", "SYNCGUARD_URL"}) {
     EXPECT_THAT(help.out, HasSubstr(word));
+  }
+  for (const char* command : {"run", "acquire", "status"}) {
+    const auto its_help = run({command, "--help"}).out;
+    for (const char* word : {"--url", "75", "1h30m"}) EXPECT_THAT(its_help, HasSubstr(word)) << command;
   }
   EXPECT_THAT(run({"backends"}).out, HasSubstr("sqlite:"));
   EXPECT_THAT(run({"backends", "--json"}).json().at("backends"), ::testing::Contains("memory"));

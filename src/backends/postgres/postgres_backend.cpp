@@ -290,8 +290,10 @@ void setup_postgres_schema(const PostgresOptions& options) {
   const std::string_view sqlstate = field != nullptr ? field : "08000";
   const auto error = postgres::server_error(sqlstate, PQresultErrorMessage(result.get()));
   if (sqlstate == "42501") {
-    throw LockError(ErrorCode::auth_failed, "this user may not create the tables that locks need", Effect::none,
-                    error.context());
+    throw LockError(
+        ErrorCode::auth_failed,
+        "this user may not create the tables that locks need; let one who may run this:\n" + postgres_schema(options),
+        Effect::none, error.context());
   }
   if (sqlstate == "3F000") {
     throw LockError(ErrorCode::invalid_argument, "the schema of the tables is not there: create it first", Effect::none,
