@@ -1,6 +1,7 @@
 // What the tests of the suite share. Uses the public API only, since the suite is installed.
 #pragma once
 
+#include "eventually.hpp"
 #include "signal.hpp"
 
 #include <syncguard/async.hpp>
@@ -45,7 +46,7 @@ class RawBackend {
 
   Backend& operator*() { return *backend_; }
 
-  static CallLimits limits_for(std::stop_token stop, std::chrono::milliseconds timeout = 10s) {
+  static CallLimits limits_for(std::stop_token stop, std::chrono::milliseconds timeout = 20s) {
     return {std::move(stop), std::chrono::steady_clock::now() + timeout};
   }
 

@@ -79,7 +79,7 @@ pid_t start_worker(const std::string& url, int rounds, int pipe_end) {
   const pid_t child = fork();
   if (child != 0) return child;
   try {
-    auto locks = open(url);
+    auto locks = open(url, {.operation_timeout = 20s});
     const AcquireOptions patient{.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}};
     for (int i = 0; i < rounds; ++i) {
       const auto lease = locks.acquire("shared", patient);

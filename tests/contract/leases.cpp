@@ -20,7 +20,7 @@ TEST_P(Contract, ALeaseReleasesWhenItGoes) {
     EXPECT_TRUE(lease);
     EXPECT_EQ(lease.key(), Key("key"));
     EXPECT_TRUE(locks.owns(lease.id()));
-    EXPECT_GT(lease.remaining(), 25s);
+    EXPECT_GT(lease.remaining(), 10s);
     EXPECT_LE(lease.remaining(), 30s);
   }
   EXPECT_FALSE(locks.is_locked("key"));
@@ -55,11 +55,11 @@ TEST_P(Contract, ReleaseSucceedsOnce) {
 
 TEST_P(Contract, ExtendUpdatesTheLease) {
   auto locks = open_client(store());
-  auto lease = locks.acquire("key", {.ttl = 10s});
+  auto lease = locks.acquire("key", {.ttl = 20s});
   const auto before = lease.expires_at();
   ASSERT_TRUE(lease.extend(60s));
   EXPECT_GT(lease.expires_at(), before);
-  EXPECT_GT(lease.remaining(), 50s);
+  EXPECT_GT(lease.remaining(), 40s);
   ASSERT_TRUE(lease.extend(5s));
   EXPECT_LE(lease.remaining(), 5s);
 }
@@ -72,26 +72,30 @@ TEST_P(Contract, ARefusedExtendLosesTheLease) {
   ASSERT_TRUE(locks.release(lease.id()));
   EXPECT_FALSE(lost.wait_for(20ms)) << "nobody knows yet";
   EXPECT_FALSE(lease.extend(30s));
-  EXPECT_TRUE(lost.wait_for(5s));
+  EXPECT_TRUE(lost.wait_for(20s));
   EXPECT_EQ(lease.remaining(), 0ms);
 }
 
 TEST_P(Contract, ALeaseIsLostBeforeTheStoreForgetsIt) {
   auto locks = open_client(store());
-  auto lease = locks.acquire("key", {.ttl = 150ms});
-  Signal lost;
-  const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
-  EXPECT_TRUE(lost.wait_for(5s));
-  EXPECT_TRUE(locks.is_locked("key")) << "for the tolerance after its expiry it still is";
-  EXPECT_EQ(lease.remaining(), 0ms);
-  EXPECT_FALSE(lease.extend(30s)) << "once lost, it stays lost";
+  EXPECT_TRUE(succeeds_once([&] {
+    auto lease = locks.acquire("key", {.ttl = 150ms});
+    Signal lost;
+    const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
+    EXPECT_TRUE(lost.wait_for(20s));
+    const bool still_locked = locks.is_locked("key");
+    EXPECT_EQ(lease.remaining(), 0ms);
+    EXPECT_FALSE(lease.extend(30s)) << "once lost, it stays lost";
+    return still_locked;
+  })) << "for the tolerance after its expiry it still is";
 }
 
 TEST_P(Contract, AutoExtendKeepsALeaseForAsLongAsItIsHeld) {
   auto locks = open_client(store());
-  auto lease = locks.acquire("key", {.ttl = 900ms, .auto_extend = true});
+  // Renewed after a third of it: what is left is for a busy machine.
+  auto lease = locks.acquire("key", {.ttl = 4500ms, .auto_extend = true});
   const auto first_expiry = lease.expires_at();
-  std::this_thread::sleep_for(2200ms);  // past the ttl and the tolerance
+  std::this_thread::sleep_for(5600ms);  // past the ttl and the tolerance
   EXPECT_FALSE(lease.lost().stop_requested());
   EXPECT_GT(lease.expires_at(), first_expiry + 1s);
   EXPECT_TRUE(locks.owns(lease.id()));
@@ -101,20 +105,21 @@ TEST_P(Contract, AutoExtendKeepsALeaseForAsLongAsItIsHeld) {
 
 TEST_P(Contract, AutoExtendNoticesThatTheLockIsGone) {
   auto locks = open_client(store());
-  const auto lease = locks.acquire("key", {.ttl = 600ms, .auto_extend = true});
+  const auto lease = locks.acquire("key", {.ttl = 9s, .auto_extend = true});
   Signal lost;
   const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
   ASSERT_TRUE(locks.release(lease.id()));
-  EXPECT_TRUE(lost.wait_for(500ms)) << "at the next renewal, well before the ttl is over";
+  EXPECT_TRUE(lost.wait_for(20s));
+  EXPECT_LT(store().now(), lease.expires_at()) << "at the next renewal, well before the ttl is over";
 }
 
 TEST_P(Contract, LostStaysSilentAfterReleaseAndDetach) {
   auto locks = open_client(store());
-  auto released_lease = locks.acquire("one", {.ttl = 500ms});
-  auto detached_lease = locks.acquire("two", {.ttl = 500ms, .auto_extend = true});
+  auto released_lease = locks.acquire("one", {.ttl = 3s});
   EXPECT_TRUE(released_lease.release());
+  auto detached_lease = locks.acquire("two", {.ttl = 3s, .auto_extend = true});
   (void)detached_lease.detach();
-  std::this_thread::sleep_for(750ms);
+  std::this_thread::sleep_for(3250ms);
   EXPECT_FALSE(released_lease.lost().stop_requested());
   EXPECT_FALSE(detached_lease.lost().stop_requested());
 }
@@ -123,11 +128,11 @@ TEST_P(Contract, ADetachedLockLivesOnAndIsNotRenewed) {
   auto locks = open_client(store());
   LockId id = LockId::generate();
   {
-    auto lease = locks.acquire("key", {.ttl = 200ms, .auto_extend = true});
+    auto lease = locks.acquire("key", {.ttl = 2s, .auto_extend = true});
     id = lease.detach();
   }
   EXPECT_TRUE(locks.owns(id));
-  std::this_thread::sleep_for(1300ms);
+  std::this_thread::sleep_for(3100ms);
   EXPECT_FALSE(locks.owns(id));
 }
 
@@ -196,7 +201,7 @@ TEST_P(Contract, DestroyingTheClientEndsWaitersAndReleasesLeases) {
   }
   const auto start = steady_clock::now();
   locks.reset();
-  EXPECT_LT(steady_clock::now() - start, 4s);
+  EXPECT_LT(steady_clock::now() - start, 20s) << "far below what they would have waited";
   for (auto& waiter : waiters) expect_code(ErrorCode::aborted, [&] { (void)waiter.get(); });
   EXPECT_FALSE(observer.is_locked("key"));
   EXPECT_TRUE(lease.lost().stop_requested());
@@ -221,7 +226,7 @@ TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
     EXPECT_TRUE(raw_by_key);
     EXPECT_EQ(raw_by_key, co_await locks.async_get_by_id_raw(lease.id(), asio::use_awaitable));
     EXPECT_TRUE(co_await lease.async_extend(60s, asio::use_awaitable));
-    EXPECT_GT(lease.remaining(), 50s);
+    EXPECT_GT(lease.remaining(), 40s);
     EXPECT_TRUE(co_await locks.async_extend(lease.id(), 40s, asio::use_awaitable));
     EXPECT_TRUE(co_await lease.async_release(asio::use_awaitable));
     EXPECT_FALSE(co_await locks.async_release(lease.id(), asio::use_awaitable));
@@ -256,14 +261,15 @@ TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
 TEST_P(Contract, RunsOnTheCallersExecutorWithoutAThreadOfItsOwn) {
   asio::io_context context;
   const auto script = [&]() -> asio::awaitable<void> {
-    auto locks = open_on(context.get_executor(), store().make_backend({}));
+    const ClientOptions patient{.operation_timeout = 20s};
+    auto locks = open_on(context.get_executor(), store().make_backend({}), patient);
     expect_code(ErrorCode::invalid_argument, [&] { (void)locks.is_locked("key"); });
     {
-      auto lease = co_await locks.async_acquire("key", {.ttl = 300ms, .auto_extend = true}, asio::use_awaitable);
+      auto lease = co_await locks.async_acquire("key", {.auto_extend = true}, asio::use_awaitable);
       expect_code(ErrorCode::invalid_argument, [&] { (void)lease.extend(1s); });
     }
     // The lease released in the background; the next acquire waits for that.
-    auto lease = co_await locks.async_acquire("key", {}, asio::use_awaitable);
+    auto lease = co_await locks.async_acquire("key", {.wait = {.timeout = 20s}}, asio::use_awaitable);
     EXPECT_EQ(lease.fence(), Fence(2));
     EXPECT_TRUE(co_await lease.async_release(asio::use_awaitable));
     co_await locks.async_close(asio::use_awaitable);
