@@ -2,6 +2,7 @@
 
 #include "eventually.hpp"
 #include "expect_error.hpp"
+#include "open_patiently.hpp"
 #include "servers/redis_server.hpp"
 
 #include <syncguard/syncguard.hpp>
@@ -22,12 +23,12 @@ const std::string tagged = "&prefix=%7Bsyncguard%7D";
 TEST(RedisCluster, RefusesAPrefixWithoutAHashTagAndSaysHowToMendIt) {
   RedisServer node({.cluster = true});
   node.command({"CLUSTER", "ADDSLOTSRANGE", "0", "16383"});
-  auto locks = open(node.url());
+  auto locks = open_patiently(node.url());
   const auto error = error_of([&] { (void)locks.acquire("key"); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error->what(), ::testing::HasSubstr("{syncguard}"));
-  expect_error(ErrorCode::invalid_argument, [&] { (void)open(node.url("&prefix=a%7B%7Db")).acquire("key"); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)open_patiently(node.url("&prefix=a%7B%7Db")).acquire("key"); });
 }
 
 // Two nodes; all slots belong to the second.
@@ -49,23 +50,23 @@ struct TwoNodes : public ::testing::Test {
 };
 
 TEST_F(TwoNodes, GoesWhereTheKeysAre) {
-  auto locks = open(entry.url(tagged));
+  auto locks = open_patiently(entry.url(tagged));
   auto lease = locks.acquire("key");
   EXPECT_EQ(owner.command({"EXISTS", "{syncguard}:key"}), "1");
   EXPECT_TRUE(lease.extend(10s));
   // Wake-ups, too, come from there.
-  auto other = open(entry.url(tagged));
+  auto other = open_patiently(entry.url(tagged));
   std::thread waiting(
       [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 30s, .retry_delay = 20s, .max_delay = 20s}})); });
   EXPECT_TRUE(eventually([&] { return owner.command({"ZCARD", "{syncguard}-queue:key"}) == "1"; }));
   const auto start = std::chrono::steady_clock::now();
   EXPECT_TRUE(lease.release());
   waiting.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 8s) << "far below the delay, which is ten seconds at least";
 }
 
 TEST_F(TwoNodes, KeysThatAreBeingMovedAreUnavailable) {
-  auto locks = open(owner.url(tagged));
+  auto locks = open_patiently(owner.url(tagged));
   (void)locks.is_locked("key");
   const auto slot = owner.command({"CLUSTER", "KEYSLOT", "{syncguard}"});
   owner.command({"CLUSTER", "SETSLOT", slot, "MIGRATING", entry.command({"CLUSTER", "MYID"})});
@@ -76,7 +77,7 @@ TEST_F(TwoNodes, KeysThatAreBeingMovedAreUnavailable) {
 }
 
 TEST_F(TwoNodes, AClusterThatIsDown) {
-  auto locks = open(owner.url(tagged));
+  auto locks = open_patiently(owner.url(tagged));
   (void)locks.is_locked("key");
   owner.command({"CLUSTER", "DELSLOTS", "0"});
   EXPECT_TRUE(eventually([&] {
@@ -86,7 +87,7 @@ TEST_F(TwoNodes, AClusterThatIsDown) {
 }
 
 TEST_F(TwoNodes, WhenTheNodeItWasSentToIsGoneItAsksTheFirstOneAgain) {
-  auto locks = open(entry.url(tagged));
+  auto locks = open_patiently(entry.url(tagged));
   (void)locks.is_locked("key");
   const auto slot = owner.command({"CLUSTER", "KEYSLOT", "{syncguard}"});
   owner.kill();
@@ -98,14 +99,14 @@ TEST_F(TwoNodes, WhenTheNodeItWasSentToIsGoneItAsksTheFirstOneAgain) {
 }
 
 TEST_F(TwoNodes, ALockWhoseKeysAreOnTheirWayIsUnavailable) {
-  auto locks = open(owner.url(tagged));
-  auto other = open(owner.url(tagged));
+  auto locks = open_patiently(owner.url(tagged));
+  auto other = open_patiently(owner.url(tagged));
   auto lease = locks.acquire("key");
   (void)other.try_acquire("another");
   const auto slot = owner.command({"CLUSTER", "KEYSLOT", "{syncguard}"});
   owner.command({"CLUSTER", "SETSLOT", slot, "MIGRATING", entry.command({"CLUSTER", "MYID"})});
   entry.command({"CLUSTER", "SETSLOT", slot, "IMPORTING", owner.command({"CLUSTER", "MYID"})});
-  owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), "{syncguard}:key", "0", "1000"});
+  owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), "{syncguard}:key", "0", "20000"});
   // Only one of its keys is here: TRYAGAIN.
   expect_error(ErrorCode::service_unavailable, [&] { (void)other.try_acquire("key"); });
   // The index is here, and the lock that it leads to is not: an error inside the script.
@@ -113,7 +114,7 @@ TEST_F(TwoNodes, ALockWhoseKeysAreOnTheirWayIsUnavailable) {
 }
 
 TEST_F(TwoNodes, OtherDatabasesDoNotExist) {
-  auto locks = open(owner.url(tagged + "&database=3"));
+  auto locks = open_patiently(owner.url(tagged + "&database=3"));
   const auto error = error_of([&] { (void)locks.try_acquire("key"); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::invalid_argument);

@@ -2,6 +2,7 @@
 
 #include "eventually.hpp"
 #include "findings.hpp"
+#include "open_patiently.hpp"
 #include "servers/fake_redis.hpp"
 #include "servers/redis_server.hpp"
 
@@ -16,55 +17,56 @@ using ::testing::StartsWith;
 TEST(RedisDiagnosis, ADurableServerIsFine) {
   RedisServer server({.durable = true, .configuration = {"notify-keyspace-events KEA"}});
   for (const auto& url : {server.plain_url(), server.url()}) {
-    const auto findings = open(url).diagnose();
-    for (const auto& check : {"reachable", "latency", "clock skew", "server", "replication", "eviction", "cluster",
-                              "keyspace events", "authorised", "subscribing"}) {
-      EXPECT_THAT(verdict_on(findings, check), StartsWith("fine")) << check;
-    }
+    auto locks = open_patiently(url);
+    expect_fine(locks, {"reachable", "latency", "clock skew", "server", "replication", "eviction", "cluster",
+                        "keyspace events", "authorised", "subscribing"});
   }
-  const auto findings = open(server.plain_url()).diagnose();
+  const auto findings = open_patiently(server.plain_url()).diagnose();
   EXPECT_THAT(verdict_on(findings, "persistence"), StartsWith("fine"));
   EXPECT_EQ(verdict_on(findings, "keyspace events"), "fine: on");
   // The user of the tests may not ask how often the file is synchronised.
-  EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "persistence"), HasSubstr("may not be asked"));
+  EXPECT_THAT(verdict_on(open_patiently(server.url()).diagnose(), "persistence"), HasSubstr("may not be asked"));
   EXPECT_EQ(server.command({"DBSIZE"}), "0") << "nothing is left behind";
 }
 
 TEST(RedisDiagnosis, WarnsOfWhatLosesFences) {
   RedisServer server;
-  EXPECT_THAT(verdict_on(open(server.plain_url()).diagnose(), "persistence"), StartsWith("warning: none"));
+  EXPECT_THAT(verdict_on(open_patiently(server.plain_url()).diagnose(), "persistence"), StartsWith("warning: none"));
   server.command({"CONFIG", "SET", "save", "3600 1"});
-  EXPECT_THAT(verdict_on(open(server.plain_url()).diagnose(), "persistence"), StartsWith("warning: snapshots"));
+  EXPECT_THAT(verdict_on(open_patiently(server.plain_url()).diagnose(), "persistence"),
+              StartsWith("warning: snapshots"));
   server.command({"CONFIG", "SET", "appendonly", "yes"});
   server.command({"CONFIG", "SET", "appendfsync", "everysec"});
-  EXPECT_THAT(verdict_on(open(server.plain_url()).diagnose(), "persistence"), HasSubstr("everysec"));
+  EXPECT_THAT(verdict_on(open_patiently(server.plain_url()).diagnose(), "persistence"), HasSubstr("everysec"));
 }
 
 TEST(RedisDiagnosis, FailsOnAServerThatEvicts) {
   RedisServer server({.configuration = {"maxmemory 100mb", "maxmemory-policy allkeys-lru"}});
-  EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "eviction"), StartsWith("failure: with allkeys-lru"));
+  EXPECT_THAT(verdict_on(open_patiently(server.url()).diagnose(), "eviction"), StartsWith("failure: with allkeys-lru"));
   server.command({"CONFIG", "SET", "maxmemory-policy", "volatile-ttl"});
-  EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "eviction"), StartsWith("failure: with volatile-ttl a lock"));
+  EXPECT_THAT(verdict_on(open_patiently(server.url()).diagnose(), "eviction"),
+              StartsWith("failure: with volatile-ttl a lock"));
   server.command({"CONFIG", "SET", "maxmemory-policy", "noeviction"});
-  EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "eviction"), StartsWith("fine"));
+  EXPECT_THAT(verdict_on(open_patiently(server.url()).diagnose(), "eviction"), StartsWith("fine"));
 }
 
 TEST(RedisDiagnosis, WarnsWhereItCannotReadWhetherTheServerEvicts) {
   // A time, whatever is asked, also where INFO should be.
   const FakeRedis server({.answer = "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n"});
-  EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "eviction"), HasSubstr("could not be read"));
+  EXPECT_THAT(verdict_on(open(server.url("?operation_timeout=5s")).diagnose(), "eviction"),
+              HasSubstr("could not be read"));
 }
 
 TEST(RedisDiagnosis, FailsOnWhatCannotBeReachedOrRefuses) {
   RedisServer server;
   const auto port = std::to_string(server.port());
-  EXPECT_THAT(verdict_on(open("redis://locker:wrong@127.0.0.1:" + port).diagnose(), "authorised"),
+  EXPECT_THAT(verdict_on(open_patiently("redis://locker:wrong@127.0.0.1:" + port).diagnose(), "authorised"),
               StartsWith("failure"));
   server.pause();
   EXPECT_THAT(verdict_on(open(server.url("&operation_timeout=200ms")).diagnose(), "reachable"), StartsWith("failure"));
   server.resume();
   server.kill();
-  EXPECT_THAT(verdict_on(open(server.url()).diagnose(), "reachable"), StartsWith("failure"));
+  EXPECT_THAT(verdict_on(open_patiently(server.url()).diagnose(), "reachable"), StartsWith("failure"));
 }
 
 TEST(RedisDiagnosis, NamesTheCommandsThatAUserMayNotRun) {
@@ -73,7 +75,7 @@ TEST(RedisDiagnosis, NamesTheCommandsThatAUserMayNotRun) {
     std::vector<std::string> words = {"ACL", "SETUSER", "limited", "reset", "on", ">secret"};
     words.insert(words.end(), rights.begin(), rights.end());
     server.command(words);
-    return open("redis://limited:secret@127.0.0.1:" + std::to_string(server.port())).diagnose();
+    return open_patiently("redis://limited:secret@127.0.0.1:" + std::to_string(server.port())).diagnose();
   };
   const auto without_incr = as_user({"~*", "&*", "+@all", "-incr", "-del"});
   EXPECT_THAT(verdict_on(without_incr, "authorised"), StartsWith("failure: fails: INCR, DEL"));
@@ -93,18 +95,18 @@ TEST(RedisDiagnosis, TellsReplicasFromMasters) {
   RedisServer master;
   RedisServer replica;
   replica.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
-  EXPECT_THAT(verdict_on(open(replica.plain_url()).diagnose(), "replication"),
+  EXPECT_THAT(verdict_on(open_patiently(replica.plain_url()).diagnose(), "replication"),
               StartsWith("failure: this is a replica"));
   std::string of_master;
   EXPECT_TRUE(eventually([&] {
-    of_master = verdict_on(open(master.plain_url()).diagnose(), "replication");
+    of_master = verdict_on(open_patiently(master.plain_url()).diagnose(), "replication");
     return of_master.starts_with("warning: a master with 1 replicas");
   })) << of_master;
 }
 
 TEST(RedisDiagnosis, FailsOnAClusterWithoutAHashTag) {
   RedisServer server({.cluster = true});
-  EXPECT_THAT(verdict_on(open(server.plain_url()).diagnose(), "configuration"), HasSubstr("hash tag"));
+  EXPECT_THAT(verdict_on(open_patiently(server.plain_url()).diagnose(), "configuration"), HasSubstr("hash tag"));
 }
 
 }  // namespace

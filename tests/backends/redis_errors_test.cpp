@@ -2,18 +2,24 @@
 
 #include "eventually.hpp"
 #include "expect_error.hpp"
+#include "open_patiently.hpp"
 #include "servers/fake_redis.hpp"
+#include "servers/loopback.hpp"
 #include "servers/redis_server.hpp"
 
 #include "backends/redis/server_error.hpp"
 
+#include <syncguard/async.hpp>
 #include <syncguard/redis.hpp>
 #include <syncguard/syncguard.hpp>
+
+#include <asio/use_future.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -25,7 +31,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 LockError refusal(const std::string& url) {
-  auto locks = open(url);
+  auto locks = open_patiently(url);
   const auto error = error_of([&] { (void)locks.try_acquire("secret key"); });
   if (!error) throw std::runtime_error("it was not refused");
   EXPECT_THAT(error->what(), Not(HasSubstr("secret")));
@@ -38,7 +44,8 @@ ErrorCode code_of_refusal(const std::string& url) { return refusal(url).code(); 
 std::string at(int port) { return "127.0.0.1:" + std::to_string(port); }
 
 TEST(RedisErrors, NobodyListens) {
-  EXPECT_EQ(code_of_refusal("redis://" + at(free_port())), ErrorCode::service_unavailable);
+  const LoopbackSocket nobody;
+  EXPECT_EQ(code_of_refusal("redis://" + at(nobody.port())), ErrorCode::service_unavailable);
   EXPECT_EQ(code_of_refusal("redis+unix:/nowhere/redis.sock"), ErrorCode::service_unavailable);
 }
 
@@ -82,11 +89,11 @@ TEST(RedisErrors, AUserWithoutKeys) {
 
 TEST(RedisErrors, AUserWithoutTheKeysThatAScriptFinds) {
   RedisServer server;
-  auto owner = open(server.plain_url());
+  auto owner = open_patiently(server.plain_url());
   const auto lease = owner.acquire("secret key");
   // It may see the index, but not the lock that this leads to.
   server.command({"ACL", "SETUSER", "locker", "resetkeys", "~syncguard:id:*"});
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   const auto error = error_of([&] { (void)locks.release(lease.id()); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::auth_failed) << error->what();
@@ -106,8 +113,8 @@ TEST(RedisErrors, AServerInProtectedMode) {
 TEST(RedisErrors, AUserWithoutChannelsReleasesAndPolls) {
   RedisServer server;
   server.command({"ACL", "SETUSER", "locker", "resetchannels"});
-  auto one = open(server.url());
-  auto other = open(server.url());
+  auto one = open_patiently(server.url());
+  auto other = open_patiently(server.url());
   for (int turn = 0; turn < 3; ++turn) {
     auto lease = one.acquire("key");
     std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", {.wait = {.retry_delay = 20ms}})); });
@@ -119,8 +126,8 @@ TEST(RedisErrors, AUserWithoutChannelsReleasesAndPolls) {
 
 TEST(RedisErrors, AReleaserWithoutChannelsDoesNotFailBecauseOfAWaiter) {
   RedisServer server;
-  auto waiter = open(server.plain_url());
-  auto holder = open(server.url());
+  auto waiter = open_patiently(server.plain_url());
+  auto holder = open_patiently(server.url());
   auto lease = holder.acquire("key");
   std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", {.wait = {.retry_delay = 50ms}})); });
   EXPECT_TRUE(eventually([&] { return server.command({"ZCARD", "syncguard-queue:key"}) == "1"; }));
@@ -131,7 +138,7 @@ TEST(RedisErrors, AReleaserWithoutChannelsDoesNotFailBecauseOfAWaiter) {
 
 TEST(RedisErrors, OutOfMemory) {
   RedisServer server;
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   const auto held = locks.acquire("held");
   server.command({"CONFIG", "SET", "maxmemory", "1"});
   const auto error = error_of([&] { (void)locks.try_acquire("key"); });
@@ -143,7 +150,7 @@ TEST(RedisErrors, OutOfMemory) {
 TEST(RedisErrors, TooManyClients) {
   RedisServer server;
   server.command({"CONFIG", "SET", "maxclients", "1"});
-  auto first = open(server.plain_url());
+  auto first = open_patiently(server.plain_url());
   // The connection that set this has to be gone first.
   EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)first.is_locked("key"); }); }));
   EXPECT_EQ(code_of_refusal(server.plain_url()), ErrorCode::rate_limited);
@@ -151,12 +158,12 @@ TEST(RedisErrors, TooManyClients) {
 
 TEST(RedisErrors, ADiskThatCannotBeWritten) {
   RedisServer server;
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   (void)locks.is_locked("key");
-  server.command({"CONFIG", "SET", "save", "1 1"});
-  server.command({"SET", "changed", "1"});
   // A save that fails, because a folder has the name of the file it writes.
   std::filesystem::create_directory(server.file("dump.rdb"));
+  server.command({"CONFIG", "SET", "save", "1 1"});
+  server.command({"SET", "changed", "1"});
   EXPECT_TRUE(eventually([&] {
     try {
       server.command({"BGSAVE"});
@@ -170,7 +177,7 @@ TEST(RedisErrors, ADiskThatCannotBeWritten) {
 TEST(RedisErrors, AReplicaIsReadOnlyAndTheNextOperationLooksAgain) {
   RedisServer master;
   RedisServer server;
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   EXPECT_TRUE(locks.try_acquire("key"));
   server.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
   EXPECT_TRUE(eventually([&] {
@@ -185,9 +192,10 @@ TEST(RedisErrors, AReplicaIsReadOnlyAndTheNextOperationLooksAgain) {
 
 TEST(RedisErrors, AReplicaThatLostItsMaster) {
   RedisServer server({.configuration = {"replica-serve-stale-data no"}});
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   (void)locks.is_locked("key");
-  server.command({"REPLICAOF", "127.0.0.1", std::to_string(free_port())});
+  const LoopbackSocket nobody;
+  server.command({"REPLICAOF", "127.0.0.1", std::to_string(nobody.port())});
   expect_error(ErrorCode::service_unavailable, [&] { (void)locks.is_locked("key"); });
 }
 
@@ -198,12 +206,12 @@ TEST(RedisErrors, TooFewReplicas) {
 }
 
 TEST(RedisErrors, AServerThatLoadsItsData) {
-  RedisServer server({.configuration = {"key-load-delay 2000", "loading-process-events-interval-bytes 1024"}});
+  RedisServer server({.configuration = {"key-load-delay 20000", "loading-process-events-interval-bytes 1024"}});
   for (int i = 0; i < 1000; ++i) server.command({"SET", "filler " + std::to_string(i), std::string(100, 'x')});
   server.command({"SAVE"});
   server.kill();
   server.start_without_waiting();
-  auto locks = open(server.url("&operation_timeout=500ms"));
+  auto locks = open(server.url("&operation_timeout=2s"));
   std::optional<LockError> loading;
   EXPECT_TRUE(eventually([&] {
     const auto error = error_of([&] { (void)locks.is_locked("key"); });
@@ -234,9 +242,9 @@ TEST(RedisErrors, AServerThatIsBusyWithAScriptAndAScriptThatIsKilled) {
 TEST(RedisErrors, ADatabaseThatIsNotThere) {
   RedisServer server;
   EXPECT_EQ(code_of_refusal(server.plain_url("/99")), ErrorCode::invalid_argument);
-  auto seventh = open(server.plain_url("/7"));
+  auto seventh = open_patiently(server.plain_url("/7"));
   const auto lease = seventh.acquire("key");
-  auto zeroth = open(server.plain_url());
+  auto zeroth = open_patiently(server.plain_url());
   EXPECT_TRUE(zeroth.try_acquire("key")) << "databases are apart";
 }
 
@@ -269,7 +277,7 @@ TEST(RedisErrors, TlsVerifiesWhomItTalksTo) {
   for (const std::string& good : {url + "?verify=false", url + "?ca_file=" + ca,
                                   "rediss://localhost:" + std::to_string(server.port()) + "?ca_file=" + ca,
                                   url + "?server_name=localhost&ca_file=" + ca}) {
-    EXPECT_FALSE(open(good).is_locked("key")) << good;
+    EXPECT_FALSE(open_patiently(good).is_locked("key")) << good;
   }
 }
 
@@ -285,9 +293,9 @@ TEST(RedisErrors, TlsWithClientCertificates) {
   EXPECT_EQ(code_of_refusal(url), ErrorCode::auth_failed);
   const auto certificate = "&certificate_file=" + server.file("client.crt").string();
   const auto key = "&key_file=" + server.file("client.key").string();
-  EXPECT_FALSE(open(url + certificate + key).is_locked("key"));
-  expect_error(ErrorCode::invalid_argument, [&] { (void)open(url + certificate); });
-  expect_error(ErrorCode::invalid_argument, [&] { (void)open(url + certificate + "&key_file=/nowhere"); });
+  EXPECT_FALSE(open_patiently(url + certificate + key).is_locked("key"));
+  expect_error(ErrorCode::invalid_argument, [&] { (void)open_patiently(url + certificate); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)open_patiently(url + certificate + "&key_file=/nowhere"); });
   expect_error(ErrorCode::invalid_argument, [&] { (void)open("rediss://localhost?ca_file=/nowhere"); });
 }
 
@@ -350,39 +358,30 @@ TEST(RedisErrors, AnAnnouncementReservesNothing) {
 TEST(RedisErrors, APeerThatAcceptsAndSaysNothing) {
   const FakeRedis peer({.shakes_hands = false});
   const auto start = std::chrono::steady_clock::now();
-  const auto error = refusal(peer.url("?operation_timeout=300ms"));
+  const auto error = refusal(peer.url("?operation_timeout=300ms&connect_timeout=60s"));
   EXPECT_EQ(error.code(), ErrorCode::network_timeout);
   EXPECT_FALSE(error.in_doubt()) << "it was never sent";
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
 }
 
 TEST(RedisErrors, AnAttemptToConnectHasItsOwnTimeOut) {
   const FakeRedis peer({.shakes_hands = false});
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(code_of_refusal(peer.url("?operation_timeout=30s&connect_timeout=300ms")), ErrorCode::network_timeout);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  EXPECT_EQ(code_of_refusal(peer.url("?operation_timeout=60s&connect_timeout=300ms")), ErrorCode::network_timeout);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
 }
 
 TEST(RedisErrors, TooManyOperationsUnderWay) {
   RedisServer server;
-  auto locks = open(server.url("&queue=4&operation_timeout=2s"));
+  auto locks = open(server.url("&queue=4&operation_timeout=60s"));
   (void)locks.is_locked("key");
   server.pause();
-  std::vector<std::thread> threads;
-  std::atomic<int> refused{0};
-  std::atomic<int> timed_out{0};
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&] {
-      const auto error = error_of([&] { (void)locks.is_locked("key"); });
-      if (error && error->code() == ErrorCode::rate_limited) ++refused;
-      if (error && error->code() == ErrorCode::network_timeout) ++timed_out;
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  EXPECT_EQ(refused, 4);
-  EXPECT_EQ(timed_out, 4);
+  std::vector<std::future<bool>> under_way;
+  for (int i = 0; i < 4; ++i) under_way.push_back(locks.async_is_locked("key", asio::use_future));
+  for (int i = 0; i < 4; ++i) expect_error(ErrorCode::rate_limited, [&] { (void)locks.is_locked("key"); });
   server.resume();
-  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
+  for (auto& one : under_way) EXPECT_FALSE(one.get());
+  EXPECT_FALSE(locks.is_locked("key"));
 }
 
 TEST(RedisErrors, WarnsAboutAServerThatEvicts) {
@@ -390,7 +389,7 @@ TEST(RedisErrors, WarnsAboutAServerThatEvicts) {
   std::vector<std::string> warnings;
   ClientOptions options;
   options.log = Log([&](LogLevel, std::string_view message) { warnings.emplace_back(message); });
-  auto locks = open(server.url(), options);
+  auto locks = open_patiently(server.url(), options);
   (void)locks.is_locked("key");
   EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr("noeviction")));
 }

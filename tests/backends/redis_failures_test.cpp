@@ -2,6 +2,7 @@
 
 #include "eventually.hpp"
 #include "expect_error.hpp"
+#include "open_patiently.hpp"
 #include "servers/redis_server.hpp"
 #include "signal.hpp"
 #include "storm.hpp"
@@ -31,7 +32,7 @@ using std::chrono::steady_clock;
 
 TEST(RedisFailures, ScriptsAreLoadedAgainWhenTheServerForgotThem) {
   RedisServer server;
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   auto lease = locks.acquire("key");
   server.command({"SCRIPT", "FLUSH"});
   EXPECT_TRUE(lease.extend(10s));
@@ -41,7 +42,7 @@ TEST(RedisFailures, ScriptsAreLoadedAgainWhenTheServerForgotThem) {
 
 TEST(RedisFailures, ARestartedServerIsFoundAgainByTheNextOperation) {
   RedisServer server({.durable = true});
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   const auto lease = locks.acquire("key", {.ttl = 10min});
   server.kill();
   const auto down = error_of([&] { (void)locks.is_locked("key"); });
@@ -72,7 +73,7 @@ TEST(RedisFailures, AnOperationThatWaitsForAConnectionGoesOnTheNewOne) {
 
 TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
   RedisServer server;
-  auto locks = open(server.url("&operation_timeout=500ms"));
+  auto locks = open(server.url("&operation_timeout=2s"));
   auto lease = locks.acquire("held");
   const auto connection = server.connections();
   server.pause();
@@ -85,12 +86,12 @@ TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
       ASSERT_TRUE(error);
       EXPECT_EQ(error->code(), ErrorCode::network_timeout);
       EXPECT_TRUE(error->in_doubt());
-      EXPECT_GE(took, 500ms);
-      EXPECT_LT(took, 1s);
+      EXPECT_GE(took, 2s);
+      EXPECT_LT(took, 8s) << "long before the connection is given up";
     });
   }
   for (auto& thread : threads) thread.join();
-  std::this_thread::sleep_for(2500ms);
+  std::this_thread::sleep_for(2s);
   server.resume();
   EXPECT_TRUE(lease.extend(10s)) << "on the same connection, behind what nobody waits for any more";
   // The acquires that nobody waited for were carried out, and then taken back.
@@ -99,17 +100,19 @@ TEST(RedisFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) {
   EXPECT_EQ(server.connections(), connection) << "it was never given up";
 }
 
-// What an acquire of "key" throws that is stopped while the server says nothing, which ends it at once.
-std::optional<LockError> error_of_stopped_acquire(Locks& locks) {
+// What an acquire of a key throws that is stopped while the server says nothing, which ends it at once.
+std::optional<LockError> error_of_stopped_acquire(Locks& locks, const Key& key) {
   std::stop_source stop;
+  steady_clock::time_point stopped_at;
   std::thread stopper([&] {
     std::this_thread::sleep_for(100ms);
+    stopped_at = steady_clock::now();
     stop.request_stop();
   });
-  const auto start = steady_clock::now();
-  auto error = error_of([&] { (void)locks.acquire("key", {}, stop.get_token()); });
-  EXPECT_LT(steady_clock::now() - start, 150ms + 100ms);
+  auto error = error_of([&] { (void)locks.acquire(key, {}, stop.get_token()); });
+  const auto ended_at = steady_clock::now();
   stopper.join();
+  EXPECT_LT(ended_at - stopped_at, 15s) << "nothing else ends it within 30 s";
   return error;
 }
 
@@ -119,36 +122,42 @@ TEST(RedisFailures, AStopEndsACallOnASilentServerAtOnceAndLeavesNothingBehind) {
   // A script that the server does not know yet would be refused, and not sent again once its caller is gone.
   (void)locks.acquire("other");
   server.pause();
-  const auto error = error_of_stopped_acquire(locks);
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->code(), ErrorCode::aborted);
-  EXPECT_TRUE(error->in_doubt());
+  std::string key;
+  // In doubt where it was sent before it was stopped.
+  EXPECT_TRUE(succeeds_once([&] {
+    key += 'k';
+    const auto error = error_of_stopped_acquire(locks, key);
+    EXPECT_TRUE(error && error->code() == ErrorCode::aborted);
+    return error && error->in_doubt();
+  }));
   server.resume();
-  EXPECT_TRUE(eventually([&] { return server.command({"EXISTS", "syncguard:fence:syncguard:key"}) == "1"; }));
-  EXPECT_TRUE(eventually([&] { return server.command({"EXISTS", "syncguard:key"}) == "0"; }));
+  EXPECT_TRUE(eventually([&] { return server.command({"EXISTS", "syncguard:fence:syncguard:" + key}) == "1"; }));
+  EXPECT_TRUE(eventually([&] { return server.command({"EXISTS", "syncguard:" + key}) == "0"; }));
 }
 
 TEST(RedisFailures, AStopEndsConnectingAtOnce) {
   RedisServer server;
   server.pause();
-  auto locks = open(server.url("&operation_timeout=30s&connect_timeout=30s"));
-  const auto error = error_of_stopped_acquire(locks);
+  ClientOptions options;
+  options.dispose_timeout = 30s;
+  auto locks = open(server.url("&operation_timeout=30s&connect_timeout=30s"), options);
+  const auto error = error_of_stopped_acquire(locks, "key");
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::aborted);
   EXPECT_FALSE(error->in_doubt()) << "it was never sent";
   const auto closing = steady_clock::now();
   locks.close();
-  EXPECT_LT(steady_clock::now() - closing, 1s);
+  EXPECT_LT(steady_clock::now() - closing, 15s);
 }
 
 TEST(RedisFailures, AConnectionOnWhichNothingComesBackIsGivenUp) {
   RedisServer server;
   auto locks = open(server.url("&operation_timeout=200ms"));
-  (void)locks.is_locked("key");
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
   const auto first = server.connections();
   ASSERT_NE(first, "");
   server.pause();
-  const auto end = steady_clock::now() + 11s;
+  const auto end = steady_clock::now() + 13s;
   while (steady_clock::now() < end) {
     const auto error = error_of([&] { (void)locks.is_locked("key"); });
     ASSERT_TRUE(error);
@@ -168,31 +177,32 @@ TEST(RedisFailures, ClosingDoesNotWaitForASilentServer) {
   server.pause();
   const auto start = steady_clock::now();
   locks.close();
-  EXPECT_LT(steady_clock::now() - start, 1s);
+  EXPECT_LT(steady_clock::now() - start, 15s);
   EXPECT_TRUE(lease.lost().stop_requested());
 }
 
 TEST(RedisFailures, AClosedClientLeavesNothingOnItsCallersContext) {
   RedisServer server;
   asio::io_context context;
-  auto locks = open_on(context.get_executor(), server.url());
-  auto other = open_on(context.get_executor(), server.url());
+  auto locks = open_on(context.get_executor(), server.url(), patient_options());
+  auto other = open_on(context.get_executor(), server.url(), patient_options());
   int done = 0;
   // One waits for the other, so that both connections are in use.
   locks.async_acquire("key", {}, [&](const std::exception_ptr& error, Lease lease) {
     EXPECT_FALSE(error);
-    other.async_acquire("key", {}, [&](const std::exception_ptr& other_error, Lease other_lease) {
-      EXPECT_FALSE(other_error);
-      ++done;
-      (void)std::move(other_lease).detach();
-      locks.async_close([&](const std::exception_ptr&, bool) { ++done; });
-      other.async_close([&](const std::exception_ptr&, bool) { ++done; });
-    });
+    other.async_acquire("key", {.wait = {.timeout = 30s}},
+                        [&](const std::exception_ptr& other_error, Lease other_lease) {
+                          EXPECT_FALSE(other_error);
+                          ++done;
+                          (void)std::move(other_lease).detach();
+                          locks.async_close([&](const std::exception_ptr&, bool) { ++done; });
+                          other.async_close([&](const std::exception_ptr&, bool) { ++done; });
+                        });
     auto held = std::make_shared<Lease>(std::move(lease));
     auto timer = std::make_shared<asio::steady_timer>(context, 100ms);
     timer->async_wait([timer, held](const asio::error_code&) { held->async_release([held](auto...) {}); });
   });
-  EXPECT_GT(context.run_for(10s), 0U);
+  EXPECT_GT(context.run_for(60s), 0U);
   EXPECT_EQ(done, 3);
   EXPECT_TRUE(context.stopped()) << "it has nothing left to do";
 }
@@ -200,7 +210,7 @@ TEST(RedisFailures, AClosedClientLeavesNothingOnItsCallersContext) {
 TEST(RedisFailures, WorksOnAnExecutorOfManyThreadsWhoseHandlersTakeTheirTime) {
   RedisServer server;
   asio::thread_pool pool(4);
-  auto locks = open_on(pool.get_executor(), server.url());
+  auto locks = open_on(pool.get_executor(), server.url(), patient_options());
   std::atomic<int> turns{0};
   Signal slow_began;
   Signal let_slow_go_on;
@@ -208,10 +218,10 @@ TEST(RedisFailures, WorksOnAnExecutorOfManyThreadsWhoseHandlersTakeTheirTime) {
     EXPECT_FALSE(error);
     slow_began.set();
     // What the application does with its lock holds up nothing of ours.
-    EXPECT_TRUE(let_slow_go_on.wait_for(10s));
+    EXPECT_TRUE(let_slow_go_on.wait_for(100s));
     (void)lease.detach();
   });
-  ASSERT_TRUE(slow_began.wait_for(10s));
+  ASSERT_TRUE(slow_began.wait_for(20s));
   for (int i = 0; i < 100; ++i) {
     std::promise<void> done;
     locks.async_acquire("key " + std::to_string(i % 7), {}, [&](const std::exception_ptr& error, Lease lease) {
@@ -224,7 +234,7 @@ TEST(RedisFailures, WorksOnAnExecutorOfManyThreadsWhoseHandlersTakeTheirTime) {
         done.set_value();
       });
     });
-    ASSERT_EQ(done.get_future().wait_for(5s), std::future_status::ready);
+    ASSERT_EQ(done.get_future().wait_for(20s), std::future_status::ready);
   }
   let_slow_go_on.set();
   std::promise<void> closed;
@@ -237,7 +247,7 @@ TEST(RedisFailures, WorksOnAnExecutorOfManyThreadsWhoseHandlersTakeTheirTime) {
 TEST(RedisFailures, AForkedChildThatGoesOnWithTheContextLeavesTheParentsConnectionAlone) {
   RedisServer server;
   asio::io_context context;
-  auto locks = open_on(context.get_executor(), server.url());
+  auto locks = open_on(context.get_executor(), server.url(), patient_options());
   const auto locked = [&] {
     std::optional<bool> answer;
     locks.async_is_locked("key", [&](const std::exception_ptr& error, bool is_locked) {
@@ -246,7 +256,7 @@ TEST(RedisFailures, AForkedChildThatGoesOnWithTheContextLeavesTheParentsConnecti
       context.stop();
     });
     context.restart();
-    context.run_for(5s);
+    context.run_for(20s);
     return answer.value_or(true);
   };
   EXPECT_FALSE(locked());
@@ -271,7 +281,7 @@ TEST(RedisFailures, AForkedChildThatGoesOnWithTheContextLeavesTheParentsConnecti
 
 TEST(RedisFailures, SeveralConnectionsServeOneClient) {
   RedisServer server;
-  auto locks = open(server.url("&connections=4"));
+  auto locks = open_patiently(server.url("&connections=4"));
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
@@ -285,7 +295,7 @@ TEST(RedisFailures, SeveralConnectionsServeOneClient) {
 // For the thread sanitizer above all.
 TEST(RedisFailures, ManyThreadsOfOneClientGetOverARestart) {
   RedisServer server({.durable = true});
-  auto locks = open(server.url());
+  auto locks = open_patiently(server.url());
   std::atomic<bool> ending{false};
   std::atomic<int> turns{0};
   std::vector<std::thread> threads;

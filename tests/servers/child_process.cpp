@@ -67,13 +67,13 @@ void run_program(const std::vector<std::string>& command, const std::filesystem:
   throw std::runtime_error(command.front() + " failed: " + said.str());
 }
 
-int free_port() { return LoopbackSocket().port(); }
-
 void start_on_free_port(const std::function<void(int port)>& start) {
   constexpr int attempts = 10;
   for (int attempt = 1;; ++attempt) {
+    // The socket is gone with this line, so that the server can have its port.
+    const int port = LoopbackSocket().port();
     try {
-      return start(free_port());
+      return start(port);
     } catch (const std::runtime_error&) {
       if (attempt == attempts) throw;
     }

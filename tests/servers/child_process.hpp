@@ -34,11 +34,8 @@ class ChildProcess {
 // Runs a program to its end. Throws, with its output, unless it succeeds.
 void run_program(const std::vector<std::string>& command, const std::filesystem::path& output);
 
-// A port of the loopback interface that nobody used a moment ago.
-int free_port();
-
-// Calls start with a free port, and with another one if it throws std::runtime_error: somebody else may have been
-// faster to take the port.
+// Calls start with a port of the loopback interface that nobody used a moment ago, and with another one if it throws
+// std::runtime_error: somebody else may have been faster to take the port.
 void start_on_free_port(const std::function<void(int port)>& start);
 
 }  // namespace syncguard::testing
