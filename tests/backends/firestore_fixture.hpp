@@ -4,6 +4,7 @@
 #include "eventually.hpp"
 #include "expect_error.hpp"
 #include "firestore_outside.hpp"
+#include "open_patiently.hpp"
 #include "servers/firestore_proxy.hpp"
 
 #include <syncguard/firestore.hpp>
@@ -24,7 +25,7 @@ struct FirestoreTest : public ::testing::Test {
   const FirestoreOutsider outside{emulator, project};
 
   [[nodiscard]] Locks client(const std::string& more_options = "", ClientOptions options = {}) const {
-    return open(emulator.url(project, more_options), std::move(options));
+    return open_patiently(emulator.url(project, more_options), std::move(options));
   }
   // A lock of somebody else's that ends in so long.
   void put_lock(const Key& key, const LockId& id, std::chrono::milliseconds ends_in, Fence fence = Fence(1)) const {

@@ -161,10 +161,10 @@ TEST_F(FirestoreRaces, AnExtendThatMeetsATakeOverNeverMakesTwoHolders) {
   int round = 0;
   int extends = 0;
   int take_overs = 0;
-  for (const auto& order : all_orders()) {
+  const auto meet = [&](const std::vector<int>& order) {
     const std::string key = "key" + std::to_string(++round);
     const auto id = LockId::generate();
-    put_lock(key, id, -1000ms);
+    put_lock(key, id, -650ms);
     bool extended = false;
     std::array<std::optional<Lease>, 3> leases;
     const auto acquire_as = [&](std::size_t i) {
@@ -181,9 +181,14 @@ TEST_F(FirestoreRaces, AnExtendThatMeetsATakeOverNeverMakesTwoHolders) {
         EXPECT_TRUE(lease->release());
       }
     }
-  }
-  EXPECT_GT(extends, 0);
+  };
+  for (const auto& order : all_orders()) meet(order);
   EXPECT_GT(take_overs, 0);
+  // On a busy machine even the first to come may come when the lock is dead to all.
+  EXPECT_TRUE(succeeds_once([&] {
+    if (extends == 0) meet({0, 0, 1, 1, 2, 2});
+    return extends > 0;
+  }));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 #include "findings.hpp"
 #include "postgres_fixture.hpp"
+#include "servers/loopback.hpp"
 
 #include <gmock/gmock.h>
 
@@ -15,19 +16,16 @@ using ::testing::StartsWith;
 
 struct PostgresDiagnosis : Postgres {
   std::string verdict(const std::string& check, const std::string& url = "") const {
-    return verdict_on(open(url.empty() ? server.url() : url).diagnose(), check);
+    return verdict_on(open_patiently(url.empty() ? server.url() : url).diagnose(), check);
   }
 };
 
 TEST_F(PostgresDiagnosis, AServerThatWasSetUpIsFine) {
-  const auto findings = client().diagnose();
-  for (const auto& check :
-       {"reachable", "latency", "clock skew", "server", "writable", "isolation", "synchronous_commit", "tables",
-        "authorised", "columns", "indexes", "queue", "listening", "TLS"}) {
-    EXPECT_THAT(verdict_on(findings, check), StartsWith("fine")) << check;
-  }
+  auto locks = client();
+  expect_fine(locks, {"reachable", "latency", "clock skew", "server", "writable", "isolation", "synchronous_commit",
+                      "tables", "authorised", "columns", "indexes", "queue", "listening", "TLS"});
   // The tests' server has it off, to be fast.
-  EXPECT_THAT(verdict_on(findings, "fsync"), StartsWith("warning"));
+  EXPECT_THAT(verdict("fsync"), StartsWith("warning"));
 }
 
 TEST_F(PostgresDiagnosis, FailsWithoutTablesAndSetUpMakesThem) {
@@ -78,7 +76,8 @@ TEST_F(PostgresDiagnosis, FindsWhatAUserMayNotDo) {
 }
 
 TEST_F(PostgresDiagnosis, FailsOnWhatCannotBeReached) {
-  EXPECT_THAT(verdict("reachable", "postgres://127.0.0.1:" + std::to_string(free_port()) + "/postgres"),
+  const LoopbackSocket nobody;
+  EXPECT_THAT(verdict("reachable", "postgres://127.0.0.1:" + std::to_string(nobody.port()) + "/postgres"),
               StartsWith("failure"));
 }
 
@@ -88,7 +87,8 @@ TEST_F(PostgresDiagnosis, WarnsOfARemoteHostThatNobodyVerifies) {
   EXPECT_THAT(verdict("TLS", remote), StartsWith("warning: with sslmode prefer"));
   EXPECT_THAT(verdict("TLS", remote + "&sslmode=require"), StartsWith("warning: with sslmode require"));
   EXPECT_THAT(verdict("TLS", remote + "&sslmode=verify-full"), StartsWith("fine"));
-  const std::string list = "postgres://user@127.0.0.1:" + std::to_string(free_port()) + ",192.0.2.1/db";
+  const LoopbackSocket nobody;
+  const std::string list = "postgres://user@127.0.0.1:" + std::to_string(nobody.port()) + ",192.0.2.1/db";
   EXPECT_THAT(verdict("TLS", list + "?operation_timeout=50ms"), StartsWith("warning")) << "one of them is enough";
 }
 

@@ -1,6 +1,7 @@
 // What the tests of the PostgreSQL backend share.
 #pragma once
 
+#include "open_patiently.hpp"
 #include "servers/postgres_server.hpp"
 
 #include <syncguard/postgres.hpp>
@@ -49,7 +50,7 @@ struct Postgres : ::testing::Test {
     setup_postgres_schema({.connection = server.url()});
   }
   [[nodiscard]] Locks client(const std::string& options = "") const {
-    return open(server.url("?application_name=test" + options));
+    return open_patiently(server.url("?application_name=test" + options));
   }
   // How many connections of clients there are, in some state.
   [[nodiscard]] int connections(const std::string& condition = "true") const {

@@ -5,6 +5,7 @@
 #include "liveness_cases.hpp"
 #include "postgres_fixture.hpp"
 #include "postgres_sql.hpp"
+#include "servers/loopback.hpp"
 #include "unit/vectors.hpp"
 
 #include <gmock/gmock.h>
@@ -102,7 +103,8 @@ TEST_F(Postgres, UnderstandsTheRowsAndTablesOfTheOtherLibrary) {
   // Waiting is polling there.
   auto other = client();
   auto lease = locks.acquire("key");
-  std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", {.wait = {.retry_delay = 20ms}})); });
+  std::thread waiting(
+      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 60s, .max_retries = 1000, .retry_delay = 20ms}})); });
   std::this_thread::sleep_for(50ms);
   EXPECT_TRUE(lease.release());
   waiting.join();
@@ -232,13 +234,13 @@ TEST_F(Postgres, AUserNeedsNoMoreThanTheTables) {
       "DROP ROLE IF EXISTS locker; CREATE ROLE locker LOGIN; "
       "GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters TO "
       "locker");
-  auto locks = open(server.url_of("locker"));
-  auto other = open(server.url_of("locker"));
+  auto locks = open_patiently(server.url_of("locker"));
+  auto other = open_patiently(server.url_of("locker"));
   auto lease = locks.acquire("key");
   std::thread waiting(
-      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 30s, .retry_delay = 20s, .max_delay = 20s}})); });
+      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 20s, .max_delay = 20s}})); });
   EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
-  EXPECT_TRUE(lease.extend(10s));
+  EXPECT_TRUE(lease.extend(30s));
   EXPECT_TRUE(lease.release());
   waiting.join();
   server.execute("REVOKE UPDATE ON syncguard_fence_counters FROM locker");
@@ -259,7 +261,7 @@ TEST_F(Postgres, WrongPassword) {
   const auto refusal = [&](const std::string& user) {
     std::optional<LockError> error;
     EXPECT_TRUE(eventually([&] {
-      error = error_of([&] { (void)open(server.url_of(user)).is_locked("key"); });
+      error = error_of([&] { (void)open_patiently(server.url_of(user)).is_locked("key"); });
       return error && error->code() == ErrorCode::auth_failed;
     }));
     return error ? std::string(error->what()) : "";
@@ -270,13 +272,15 @@ TEST_F(Postgres, WrongPassword) {
 }
 
 TEST_F(Postgres, NobodyListensAndNoSuchDatabase) {
-  const auto port = std::to_string(free_port());
-  expect_error(ErrorCode::service_unavailable,
-               [&] { (void)open("postgres://postgres@127.0.0.1:" + port + "/postgres").is_locked("key"); });
+  const LoopbackSocket nobody;
+  expect_error(ErrorCode::service_unavailable, [&] {
+    (void)open("postgres://postgres@127.0.0.1:" + std::to_string(nobody.port()) + "/postgres").is_locked("key");
+  });
   expect_error(ErrorCode::service_unavailable,
                [&] { (void)open("postgres://no.such.host.invalid/x?operation_timeout=20s").is_locked("key"); });
   expect_error(ErrorCode::invalid_argument, [&] {
-    (void)open("postgres://postgres@127.0.0.1:" + std::to_string(server.port()) + "/nothing").is_locked("key");
+    (void)open_patiently("postgres://postgres@127.0.0.1:" + std::to_string(server.port()) + "/nothing")
+        .is_locked("key");
   });
 }
 
@@ -293,36 +297,34 @@ TEST_F(Postgres, UrlsThatLibpqDoesNotUnderstand) {
 
 TEST_F(Postgres, SeveralHostsAndServices) {
   const auto port = std::to_string(server.port());
-  const auto nobody = std::to_string(free_port());
-  EXPECT_FALSE(open("postgres://postgres@127.0.0.1:" + nobody + ",127.0.0.1:" + port +
-                    "/postgres?target_session_attrs=read-write&connect_timeout=5")
+  const LoopbackSocket nobody;
+  EXPECT_FALSE(open_patiently("postgres://postgres@127.0.0.1:" + std::to_string(nobody.port()) + ",127.0.0.1:" + port +
+                              "/postgres?target_session_attrs=read-write&connect_timeout=20")
                    .is_locked("key"));
   const TemporaryFolder folder;
   const auto file = folder.path() / "services";
   std::ofstream(file) << "[locks]\nhost=127.0.0.1\nport=" << port << "\nuser=postgres\ndbname=postgres\n";
   setenv("PGSERVICEFILE", file.c_str(), 1);
-  EXPECT_FALSE(open("postgres://?service=locks").is_locked("key"));
+  EXPECT_FALSE(open_patiently("postgres://?service=locks").is_locked("key"));
   expect_error(ErrorCode::invalid_argument, [] { (void)open("postgres://?service=nothing").is_locked("key"); });
   unsetenv("PGSERVICEFILE");
 }
 
 TEST_F(Postgres, TooManyConnections) {
   server.execute("DROP ROLE IF EXISTS single; CREATE ROLE single LOGIN CONNECTION LIMIT 1");
-  Locks first = open(server.url_of("single"));
+  Locks first = open_patiently(server.url_of("single"));
   // It may not see the tables, but it is connected.
   expect_error(ErrorCode::auth_failed, [&] { (void)first.is_locked("key"); });
-  expect_error(ErrorCode::rate_limited, [&] { (void)open(server.url_of("single")).is_locked("key"); });
+  expect_error(ErrorCode::rate_limited, [&] { (void)open_patiently(server.url_of("single")).is_locked("key"); });
 }
 
 TEST_F(Postgres, APoolThatIsUsedUpIsRateLimited) {
-  auto locks = client("&pool=1&operation_timeout=500ms");
+  auto locks = client("&pool=1&operation_timeout=5s");
   (void)locks.is_locked("key");
   Outsider outsider(server);
   outsider("BEGIN; LOCK TABLE syncguard_locks");
   std::thread busy([&] { expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); }); });
   EXPECT_TRUE(eventually([&] { return connections("wait_event_type = 'Lock'") == 1; }));
-  auto impatient = ClientOptions();
-  std::stop_source stop;
   const auto error = error_of([&] { (void)locks.is_locked("key"); });
   ASSERT_TRUE(error);
   // Which of both gives up first is a matter of milliseconds.
@@ -379,7 +381,7 @@ TEST_F(Postgres, AStricterDefaultIsolationChangesNothing) {
   std::vector<std::thread> threads;
   for (auto* each : {&locks, &other}) {
     threads.emplace_back([each] {
-      for (int i = 0; i < 30; ++i) EXPECT_TRUE(each->acquire("key", {.wait = {.timeout = 20s}}));
+      for (int i = 0; i < 30; ++i) EXPECT_TRUE(each->acquire("key", {.wait = {.timeout = 60s, .max_retries = 1000}}));
     });
   }
   for (auto& thread : threads) thread.join();
@@ -388,10 +390,11 @@ TEST_F(Postgres, AStricterDefaultIsolationChangesNothing) {
 TEST_F(Postgres, TlsVerifiesWhomItTalksTo) {
   PostgresServer secure({.tls = true});
   setup_postgres_schema({.connection = secure.url()});
-  EXPECT_FALSE(open(secure.url("?sslmode=verify-full&sslrootcert=" + secure.file("ca.crt").string())).is_locked("key"));
-  expect_error(ErrorCode::auth_failed, [&] {
-    (void)open(secure.url("?sslmode=verify-full&sslrootcert=" + secure.file("client.crt").string())).is_locked("key");
-  });
+  const auto verified_by = [&](const std::string& authority) {
+    return open_patiently(secure.url("?sslmode=verify-full&sslrootcert=" + secure.file(authority).string()));
+  };
+  EXPECT_FALSE(verified_by("ca.crt").is_locked("key"));
+  expect_error(ErrorCode::auth_failed, [&] { (void)verified_by("client.crt").is_locked("key"); });
 }
 
 }  // namespace

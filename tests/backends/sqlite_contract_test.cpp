@@ -1,3 +1,4 @@
+#include "open_patiently.hpp"
 #include "temporary_folder.hpp"
 
 #include <syncguard/sqlite.hpp>
@@ -20,7 +21,7 @@ class SqliteFixture : public BackendFixture {
   SqliteFixture() {
     // The tables have to be there before the suite reaches for them.
     auto backend = make_backend({});
-    Locks locks(std::move(backend));
+    Locks locks(std::move(backend), patient_options());
     (void)locks.is_locked("any");
     locks.close();
   }

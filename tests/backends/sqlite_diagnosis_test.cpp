@@ -19,11 +19,8 @@ TEST_F(SqliteDiagnosis, FindsItselfFitOnceItWasMade) {
   EXPECT_FALSE(std::filesystem::exists(path.parent_path())) << "a look makes nothing";
   EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was made"));
   EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was there already"));
-  const auto findings = locks.diagnose();
-  for (const auto& check : {"file system", "permissions of the file", "permissions of the folder", "writable",
-                            "latency", "journal", "schema", "integrity"}) {
-    EXPECT_THAT(verdict_on(findings, check), ::testing::StartsWith("fine")) << check;
-  }
+  expect_fine(locks, {"file system", "permissions of the file", "permissions of the folder", "writable", "latency",
+                      "journal", "schema", "integrity"});
 }
 
 TEST_F(SqliteDiagnosis, FindsPermissionsThatAreTooWide) {

@@ -1,6 +1,7 @@
 // What tests of the embedded backend share.
 #pragma once
 
+#include "open_patiently.hpp"
 #include "temporary_folder.hpp"
 
 #include <syncguard/sqlite.hpp>
@@ -50,7 +51,7 @@ struct Sqlite : ::testing::Test {
   std::filesystem::path path = folder.path() / "new" / "locks.db";
 
   [[nodiscard]] Locks client(ClientOptions options = {}) const {
-    return Locks(make_sqlite_backend({.path = path}), std::move(options));
+    return Locks(make_sqlite_backend({.path = path}), patient_options(std::move(options)));
   }
 };
 

@@ -129,7 +129,7 @@ TEST_F(Sqlite, SaysThatAFolderCannotBeWritten) {
 // Locks in a place that has no room left for a while. Says what went wrong, if anything.
 std::string use_full_place(const std::filesystem::path& path, ErrorCode expected, const std::function<void()>& fill,
                            const std::function<void()>& make_room) {
-  auto locks = Locks(make_sqlite_backend({.path = path}));
+  auto locks = Locks(make_sqlite_backend({.path = path}), patient_options());
   auto held = locks.acquire("held", {.ttl = 60s});
   fill();
   const auto error = error_of([&] { (void)locks.acquire("key", {.wait = {.timeout = 100ms}}); });
@@ -236,29 +236,31 @@ TEST_F(Sqlite, RecoversWhenWhatWasInTheWayIsGone) {
 }
 
 TEST_F(Sqlite, WaitsForABusyDatabaseUntilItsTimeOutAndNotLonger) {
+  auto patient = client({.operation_timeout = 60s});
+  { (void)patient.acquire("key"); }
   auto locks = client({.operation_timeout = 200ms});
-  { (void)locks.acquire("key"); }
   Outsider writer(path);
   writer("BEGIN IMMEDIATE");
-  auto start = steady_clock::now();
+  const auto start = steady_clock::now();
   expect_error(ErrorCode::network_timeout, [&] { (void)locks.try_acquire("key"); });
   EXPECT_GE(steady_clock::now() - start, 190ms);
-  EXPECT_LT(steady_clock::now() - start, 1s);
+  EXPECT_LT(steady_clock::now() - start, 15s);
 
   std::stop_source stop;
+  steady_clock::time_point stopped_at;
   std::thread stopper([&] {
     std::this_thread::sleep_for(30ms);
+    stopped_at = steady_clock::now();
     stop.request_stop();
   });
-  start = steady_clock::now();
-  auto patient = client({.operation_timeout = 60s});
   expect_error(ErrorCode::aborted, [&] { (void)patient.try_acquire("key", {}, stop.get_token()); });
-  EXPECT_LT(steady_clock::now() - start, 500ms);
+  const auto ended_at = steady_clock::now();
   stopper.join();
+  EXPECT_LT(ended_at - stopped_at, 15s) << "long before its time-out";
 
-  EXPECT_FALSE(locks.is_locked("key")) << "readers do not wait for writers";
+  EXPECT_FALSE(patient.is_locked("key")) << "readers do not wait for writers";
   writer("COMMIT");
-  EXPECT_TRUE(locks.try_acquire("key"));
+  EXPECT_TRUE(patient.try_acquire("key"));
 }
 
 TEST_F(Sqlite, AChildThatWasForkedWithTheFileOpenIsRefused) {
@@ -318,12 +320,12 @@ TEST_F(Sqlite, WaitersThatDiedAreSkippedOneAfterTheOther) {
   }
   auto other = client();
   std::thread waiting(
-      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 30s, .retry_delay = 20s, .max_delay = 20s}})); });
-  std::this_thread::sleep_for(100ms);
+      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 60s, .max_delay = 60s}})); });
+  EXPECT_TRUE(eventually([&] { return Outsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "5"; }));
   const auto start = steady_clock::now();
   EXPECT_TRUE(lease.release());
   waiting.join();
-  EXPECT_LT(steady_clock::now() - start, 3s) << "far below the delay of twenty seconds";
+  EXPECT_LT(steady_clock::now() - start, 15s) << "far below the delay of a minute";
 }
 
 TEST_F(Sqlite, AClockThatWasSetBackDoesNotReserveAKeyForLong) {
@@ -339,8 +341,8 @@ TEST_F(Sqlite, AClockThatWasSetBackDoesNotReserveAKeyForLong) {
 TEST_F(Sqlite, TakesPathsThatMeanSomethingElseToSqliteForPaths) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
-  auto one = open("sqlite::memory:");
-  auto other = open("sqlite::memory:");
+  auto one = open_patiently("sqlite::memory:");
+  auto other = open_patiently("sqlite::memory:");
   const auto lease = one.try_acquire("key");
   EXPECT_FALSE(other.try_acquire("key"));
   std::filesystem::current_path(before);
@@ -365,7 +367,8 @@ TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
     evidence.killed[static_cast<std::size_t>(worker)] = false;
     children[static_cast<std::size_t>(worker)] = fork();
     if (children[static_cast<std::size_t>(worker)] == 0) {
-      fight([this] { return client(); }, worker, evidence, 300ms);
+      // So long that a worker that has to wait for its time on a processor is not taken for dead.
+      fight([this] { return client(); }, worker, evidence, 2s);
     }
   };
   for (int worker = 0; worker < workers; ++worker) start_worker(worker);
@@ -403,7 +406,7 @@ TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
   RecordProperty("turns", evidence.turns);
   std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
               static_cast<unsigned long long>(evidence.newest_fence.load()));
-  EXPECT_TRUE(client().acquire("storm", {.wait = {.timeout = 10s}}));
+  EXPECT_TRUE(client().acquire("storm", {.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}}));
 }
 
 }  // namespace
