@@ -52,7 +52,7 @@ TEST(Client, ClosingEndsWhateverIsUnderWayPromptly) {
   const auto start = steady_clock::now();
   client.locks.close();
   // The two acquires are unanswered for ever, so their clearing up has to be given up after dispose_timeout.
-  EXPECT_LT(steady_clock::now() - start, 4s);
+  EXPECT_LT(steady_clock::now() - start, 30s);
   expect_error(ErrorCode::aborted, [&] { (void)acquiring.get(); });
   expect_error(ErrorCode::aborted, [&] { (void)trying.get(); });
   expect_error(ErrorCode::aborted, [&] { (void)extending.get(); });
@@ -107,47 +107,46 @@ TEST(Client, MayBeDestroyedByAHandlerOnItsOwnIoThread) {
     locks.reset();
     destroyed.set();
   });
-  EXPECT_TRUE(destroyed.wait_for(5s));
+  EXPECT_TRUE(destroyed.wait_for(60s));
   EXPECT_TRUE(eventually([&] { return !store->stored("key"); }));
   EXPECT_TRUE(eventually([&] { return lease->lost().stop_requested(); }));
 }
 
 TEST(Client, MayBeClosedInALostCallback) {
-  FaultyClient client;
+  FaultyClient client({.dispose_timeout = 10min});
   const auto lease = client.locks.acquire("key", {.ttl = 30ms});
   Signal closed;
-  const auto start = steady_clock::now();
   const std::stop_callback on_lost(lease.lost(), [&] {
     client.locks.close();
     closed.set();
   });
-  EXPECT_TRUE(closed.wait_for(5s));
-  EXPECT_LT(steady_clock::now() - start, 2s);
+  EXPECT_TRUE(closed.wait_for(60s));
 }
 
 TEST(Client, MayBeClosedInALostCallbackOfItsOwnClosing) {
-  FaultyClient client;
+  FaultyClient client({.dispose_timeout = 80s});
   const auto lease = client.locks.acquire("key");
   const std::stop_callback on_lost(lease.lost(), [&] { client.locks.close(); });
   const auto start = steady_clock::now();
   client.locks.close();
-  EXPECT_LT(steady_clock::now() - start, 2s);
+  EXPECT_LT(steady_clock::now() - start, 60s);
 }
 
 TEST(Client, MayBeClosedInAReleaseErrorCallbackOfItsOwnClosing) {
   std::optional<Locks> copy;
   FaultyClient client(
-      {.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { copy->close(); }}});
+      {.dispose_timeout = 80s,
+       .callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { copy->close(); }}});
   copy = client.locks;
   const auto lease = client.locks.acquire("key");
   client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
   const auto start = steady_clock::now();
   client.locks.close();
-  EXPECT_LT(steady_clock::now() - start, 2s);
+  EXPECT_LT(steady_clock::now() - start, 60s);
 }
 
 TEST(Client, ClosingReleasesLeasesAlthoughOtherClearingUpHangs) {
-  FaultyClient client({.dispose_timeout = 500ms});
+  FaultyClient client({.dispose_timeout = 3s});
   const auto lease = client.locks.acquire("held");
   const Gate never;
   client.faults.next(Operation::acquire, Fault::hold(never));
@@ -250,13 +249,14 @@ TEST(Client, OnTheCallersExecutorNothingOfItKeepsTheContextRunning) {
   auto locks = open_on(context.get_executor(), "memory:");
   std::optional<Lease> kept;
   locks.async_acquire("key", {.ttl = 1h}, [&](const std::exception_ptr&, Lease lease) { kept = std::move(lease); });
-  context.run_for(200ms);
+  while (!kept && context.run_one_for(60s) > 0) {
+  }
   ASSERT_TRUE(kept);
   EXPECT_FALSE(context.stopped()) << "the lease's deadline is watched";
   kept->async_release([](const std::exception_ptr&, bool) {});
   const auto start = steady_clock::now();
   context.run();
-  EXPECT_LT(steady_clock::now() - start, 5s) << "with no lease left, the context runs out of work";
+  EXPECT_LT(steady_clock::now() - start, 60s) << "with no lease left, the context runs out of work";
   locks.async_close([](const std::exception_ptr&, bool) {});
   context.restart();
   context.run();

@@ -163,7 +163,7 @@ TEST_P(CommandOn, RunACommandUnderALock) {
 }
 
 TEST_P(CommandOn, EndACommandWhoseLockIsGone) {
-  CommandProcess process(url, {"--json", "run", "--key", key, "--ttl", "3s", "--", "sleep", "60"});
+  CommandProcess process(url, {"--json", "run", "--key", key, "--ttl", "9s", "--", "sleep", "60"});
   std::string id;
   ASSERT_TRUE(eventually([&] {
     const auto status = run({"--json", "status", "--raw", key}).json();

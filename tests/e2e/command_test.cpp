@@ -19,7 +19,8 @@ using ::testing::Not;
 
 struct Command : ::testing::Test {
   TemporaryFolder folder;
-  std::string url = "sqlite:" + (folder.path() / "locks.db").string();
+  // What is slow here is the machine, which runs other tests beside this one.
+  std::string url = "sqlite:" + (folder.path() / "locks.db").string() + "?operation_timeout=20s";
 
   [[nodiscard]] Outcome run(std::vector<std::string> arguments) const {
     return CommandProcess(url, std::move(arguments)).finish();

@@ -116,12 +116,12 @@ TEST(InDoubt, AStopEndsEveryRequestThatIsUnderWay) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::aborted) << error->what();
   }
-  EXPECT_LT(steady_clock::now() - requested, 500ms);
+  EXPECT_LT(steady_clock::now() - requested, 30s) << "long before its time-out";
   for (const auto operation : {Operation::release, Operation::extend}) client.faults.clear(operation);
 }
 
 TEST(InDoubt, TheLastAttemptOutlastsTheTimeOutByOneOperationAtMost) {
-  FaultyClient client({.operation_timeout = 300ms});
+  FaultyClient client({.operation_timeout = 4s});
   const Gate never;
   const auto lease = client.locks.acquire("key");
   client.faults.always(Operation::join, Fault::hold(never));
@@ -130,7 +130,7 @@ TEST(InDoubt, TheLastAttemptOutlastsTheTimeOutByOneOperationAtMost) {
   const auto start = steady_clock::now();
   expect_error(ErrorCode::acquisition_timeout,
                [&] { (void)client.locks.acquire("key", {.wait = {.timeout = 100ms}}); });
-  EXPECT_LT(steady_clock::now() - start, 600ms) << "joining did not take a time-out of its own";
+  EXPECT_LT(steady_clock::now() - start, 2 * 4s) << "joining did not take a time-out of its own";
 }
 
 TEST(InDoubt, TimeOutsMayBeForEver) {
@@ -146,24 +146,27 @@ TEST(InDoubt, ARandomSourceThatThrowsIsReplaced) {
   FaultyClient client({.callbacks = {.random = []() -> double { throw std::runtime_error("no luck"); }},
                        .log = Log([](LogLevel, std::string_view) {})});
   client.faults.next(Operation::acquire, Fault::fail(ErrorCode::service_unavailable));
-  const auto lease = client.locks.acquire("key", {.ttl = 300ms, .auto_extend = true, .wait = {.retry_delay = 1ms}});
+  const auto lease = client.locks.acquire("key", {.ttl = 4500ms, .auto_extend = true, .wait = {.retry_delay = 1ms}});
   client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
-  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3, 60s));
   EXPECT_FALSE(lease.lost().stop_requested());
 }
 
 TEST(InDoubt, ARetractionThatFailsIsTriedAgain) {
   FaultyClient client;
+  Gate third;
   client.faults.next(Operation::acquire, Fault::lose_reply());
   client.faults.next(Operation::retract, Fault::fail(ErrorCode::service_unavailable), 2);
+  client.faults.next(Operation::retract, Fault::hold(third));
   expect_error(ErrorCode::network_timeout, [&] { (void)client.locks.try_acquire("key"); });
   EXPECT_TRUE(client.store->stored("key"));
+  third.open();
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
   EXPECT_EQ(client.faults.calls(Operation::retract), 3U);
 }
 
 TEST(InDoubt, AStopEndsAnAcquireThatIsUnderWayAndItsClearingUpNeverOvertakesIt) {
-  FaultyClient client;
+  FaultyClient client({.operation_timeout = 60s});
   Gate gate;
   client.faults.next(Operation::acquire, Fault::hold(gate));
   std::stop_source stop;
@@ -178,7 +181,7 @@ TEST(InDoubt, AStopEndsAnAcquireThatIsUnderWayAndItsClearingUpNeverOvertakesIt) 
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::aborted);
   EXPECT_TRUE(error->in_doubt());
-  EXPECT_LT(ended - requested, 500ms);
+  EXPECT_LT(ended - requested, 30s) << "long before its time-out";
 
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(client.faults.calls(Operation::retract), 0U) << "the acquire is still unanswered";
@@ -193,7 +196,7 @@ TEST(InDoubt, ARepeatNeverOvertakesTheAcquireThatTimedOut) {
   client.faults.next(Operation::acquire, Fault::hold(gate));
   auto acquiring = client.locks.async_acquire(
       "key",
-      {.wait = {.timeout = 20s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 10ms, .max_delay = 10ms}},
+      {.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 10ms, .max_delay = 10ms}},
       asio::use_future);
   EXPECT_EQ(acquiring.wait_for(300ms), std::future_status::timeout);
   EXPECT_EQ(client.store->fence_counter("key"), 0U) << "all repeats wait behind the first";
@@ -216,7 +219,7 @@ TEST(InDoubt, OneOperationEndsByItsTimeOut) {
     EXPECT_EQ(error->code(), ErrorCode::network_timeout);
     EXPECT_TRUE(error->in_doubt());
     EXPECT_GE(steady_clock::now() - start, 60ms);
-    EXPECT_LT(steady_clock::now() - start, 1s);
+    EXPECT_LT(steady_clock::now() - start, 30s);
   };
   in_time([&] { (void)client.locks.try_acquire("key"); });
   in_time([&] { (void)client.locks.release(id); });
@@ -241,7 +244,7 @@ TEST(InDoubt, AWaiterWithoutAPlaceInTheQueuePolls) {
     client.faults.always(Operation::join, Fault::fail(code));
     auto waiting = client.locks.async_acquire(
         "key",
-        {.wait = {.timeout = 20s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 5ms, .max_delay = 5ms}},
+        {.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 5ms, .max_delay = 5ms}},
         asio::use_future);
     EXPECT_EQ(waiting.wait_for(50ms), std::future_status::timeout);
     EXPECT_TRUE(lease.release());

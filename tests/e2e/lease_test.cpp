@@ -12,12 +12,15 @@
 namespace syncguard::testing {
 namespace {
 
+// Renewed after a third of it: what is left is for a machine that is busy elsewhere.
+constexpr auto long_ttl = 4500ms;
+
 TEST(Lease, SurvivesRenewalsThatFailForAWhile) {
   FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
-  const auto lease = client.locks.acquire("key", {.ttl = 600ms, .auto_extend = true});
+  const auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
   client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable), 3);
   client.faults.next(Operation::extend, Fault::lose_reply());
-  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 6));
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 6, 60s));
   EXPECT_FALSE(lease.lost().stop_requested());
   EXPECT_TRUE(client.locks.owns(lease.id()));
 }
@@ -37,19 +40,19 @@ TEST(Lease, TellsWhenItsDeadlineMoved) {
                          deadlines.push_back(context.deadline);
                        }}});
   const auto before = now();
-  auto lease = client.locks.acquire("key", {.ttl = 300ms, .auto_extend = true});
+  auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
   const auto first = lease.deadline();
-  EXPECT_GE(first, before + 300ms);
-  EXPECT_LE(first, now() + 300ms);
+  EXPECT_GE(first, before + long_ttl);
+  EXPECT_LE(first, now() + long_ttl);
   ASSERT_TRUE(eventually([&] { return !told().empty(); })) << "by a renewal";
   EXPECT_GT(told()[0], first);
-  EXPECT_TRUE(lease.extend(60s));
+  EXPECT_TRUE(lease.extend(10min));
   const auto last = lease.deadline();
   ASSERT_TRUE(eventually([&] { return std::ranges::count(told(), last) == 1; })) << "and by hand";
-  EXPECT_GT(last, now() + 50s);
+  EXPECT_GT(last, now() + 5min);
   const auto count = told().size();
   client.faults.always(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
-  EXPECT_TRUE(error_of([&] { (void)lease.extend(90s); }));
+  EXPECT_TRUE(error_of([&] { (void)lease.extend(20min); }));
   EXPECT_EQ(lease.deadline(), last) << "what failed without a doubt moves nothing";
   EXPECT_EQ(told().size(), count);
 }
@@ -62,42 +65,43 @@ TEST(Lease, IsLostAtItsDeadlineWhenNoRenewalSucceeds) {
                          warnings.emplace_back(message);
                        })});
   client.faults.always(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
-  const auto start = steady_clock::now();
-  const auto lease = client.locks.acquire("key", {.ttl = 300ms, .auto_extend = true});
-  Signal lost;
-  const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
-  ASSERT_TRUE(lost.wait_for(5s));
-  EXPECT_GE(steady_clock::now() - start, 290ms);
-  EXPECT_GE(client.faults.calls(Operation::extend), 3U);
-  EXPECT_TRUE(client.locks.is_locked("key")) << "the store lets go later than the lease";
+  EXPECT_TRUE(succeeds_once([&] {
+    const auto start = steady_clock::now();
+    const auto lease = client.locks.acquire("key", {.ttl = 2s, .auto_extend = true});
+    Signal lost;
+    const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
+    EXPECT_TRUE(lost.wait_for(60s));
+    EXPECT_GE(steady_clock::now() - start, 1990ms);
+    return client.faults.calls(Operation::extend) >= 3U && client.locks.is_locked("key");
+  })) << "it tries again and again, and the store lets go later than the lease";
   const std::lock_guard lock(mutex);
   ASSERT_EQ(warnings.size(), 1U) << "rate limited";
   EXPECT_EQ(warnings[0].find("key"), std::string::npos);
 }
 
 TEST(Lease, IsLostAtItsDeadlineWhileARenewalHangs) {
-  FaultyClient client;
+  FaultyClient client({.operation_timeout = 10min});
   const Gate never;
   client.faults.always(Operation::extend, Fault::hold(never));
   const auto lease = client.locks.acquire("key", {.ttl = 200ms, .auto_extend = true});
   Signal lost;
   const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
-  EXPECT_TRUE(lost.wait_for(1s)) << "well before the operation's time-out of two seconds";
+  EXPECT_TRUE(lost.wait_for(60s)) << "well before the operation's time-out";
 }
 
 TEST(Lease, LostFiresOnAThreadThatRenewsNothing) {
   FaultyClient client({.dispose_timeout = 200ms});
   const auto doomed = client.locks.acquire("doomed", {.ttl = 50ms});
-  const auto renewed = client.locks.acquire("renewed", {.ttl = 200ms, .auto_extend = true});
+  const auto renewed = client.locks.acquire("renewed", {.ttl = long_ttl, .auto_extend = true});
   Signal blocked;
   Signal unblock;
   const std::stop_callback on_lost(doomed.lost(), [&] {
     blocked.set();
-    unblock.wait_for(10s);
+    unblock.wait_for(100s);
   });
-  ASSERT_TRUE(blocked.wait_for(5s));
+  ASSERT_TRUE(blocked.wait_for(60s));
   const auto before = client.faults.calls(Operation::extend);
-  EXPECT_TRUE(client.faults.wait_for_calls(Operation::extend, before + 5)) << "renewals go on meanwhile";
+  EXPECT_TRUE(client.faults.wait_for_calls(Operation::extend, before + 2, 60s)) << "renewals go on meanwhile";
   EXPECT_FALSE(renewed.lost().stop_requested());
   unblock.set();
 }
@@ -107,30 +111,31 @@ TEST(Lease, ABlockedLostCallbackDoesNotKeepTheOthersFromTheirs) {
   std::vector<Lease> leases;
   for (int i = 0; i < 4; ++i) leases.push_back(client.locks.acquire("key " + std::to_string(i), {.ttl = 50ms}));
   Signal unblock;
-  const std::stop_callback blocks(leases[0].lost(), [&] { unblock.wait_for(10s); });
+  const std::stop_callback blocks(leases[0].lost(), [&] { unblock.wait_for(100s); });
   EXPECT_TRUE(eventually(
       [&] { return std::ranges::all_of(leases, [](const Lease& lease) { return lease.lost().stop_requested(); }); }));
   unblock.set();
 }
 
 TEST(Lease, AHungRenewalLeavesTimeForAnother) {
-  FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
+  FaultyClient client({.operation_timeout = 10min, .log = Log([](LogLevel, std::string_view) {})});
   const Gate never;
   client.faults.next(Operation::extend, Fault::hold(never));
-  const auto lease = client.locks.acquire("key", {.ttl = 900ms, .auto_extend = true});
-  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3));
-  EXPECT_FALSE(lease.lost().stop_requested()) << "the operation's time-out of two seconds is longer than the lease";
+  const auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3, 60s));
+  EXPECT_FALSE(lease.lost().stop_requested()) << "the operation's time-out is longer than the lease";
 }
 
 TEST(Lease, AnUnansweredExtendToAShorterTtlCountsAtOnce) {
-  FaultyClient client;
+  FaultyClient client({.operation_timeout = 4s});
   const Gate never;
   client.faults.next(Operation::extend, Fault::hold(never));
-  auto lease = client.locks.acquire("key", {.ttl = 30s});
+  auto lease = client.locks.acquire("key", {.ttl = 10min});
   Signal lost;
   const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
   auto extending = lease.async_extend(100ms, asio::use_future);
-  EXPECT_TRUE(lost.wait_for(1s)) << "before the operation's time-out";
+  EXPECT_TRUE(lost.wait_for(60s));
+  EXPECT_EQ(extending.wait_for(0s), std::future_status::timeout) << "before the operation's time-out";
   expect_error(ErrorCode::network_timeout, [&] { (void)extending.get(); });
 }
 
@@ -148,25 +153,25 @@ TEST(Lease, AnExtendOfTheApplicationsWaitsForTheRenewalUnderWay) {
   FaultyClient client;
   Gate gate;
   client.faults.next(Operation::extend, Fault::hold(gate));
-  auto lease = client.locks.acquire("key", {.ttl = 900ms, .auto_extend = true});
-  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1));
-  auto extending = lease.async_extend(30s, asio::use_future);
+  auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1, 60s));
+  auto extending = lease.async_extend(10min, asio::use_future);
   EXPECT_EQ(extending.wait_for(50ms), std::future_status::timeout) << "one request in flight per lease";
   EXPECT_EQ(client.faults.calls(Operation::extend), 1U);
   gate.open();
   EXPECT_TRUE(extending.get());
-  EXPECT_GT(lease.remaining(), 25s);
+  EXPECT_GT(lease.remaining(), 5min);
 }
 
 TEST(Lease, AReleaseCancelsTheRenewalUnderWay) {
-  FaultyClient client;
+  FaultyClient client({.operation_timeout = 60s});
   const Gate never;
   client.faults.next(Operation::extend, Fault::hold(never));
-  auto lease = client.locks.acquire("key", {.ttl = 900ms, .auto_extend = true});
-  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1));
+  auto lease = client.locks.acquire("key", {.ttl = 12s, .auto_extend = true});
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1, 60s));
   const auto start = steady_clock::now();
   EXPECT_TRUE(lease.release());
-  EXPECT_LT(steady_clock::now() - start, 500ms);
+  EXPECT_LT(steady_clock::now() - start, 3500ms) << "a renewal takes up to a third of the ttl";
   EXPECT_FALSE(lease.lost().stop_requested());
 }
 
@@ -203,10 +208,11 @@ TEST(Lease, AFailingReleaseInTheDestructorIsReportedAndNeverThrows) {
 
 TEST(Lease, TheDestructorNeverWaitsLongerThanItsTimeOut) {
   std::vector<ErrorCode> reported;
-  FaultyClient client(
-      {.dispose_timeout = 100ms, .callbacks = {.on_release_error = [&](const LockError& error, const auto&) {
-                                   reported.push_back(error.code());
-                                 }}});
+  FaultyClient client({.operation_timeout = 10min,
+                       .dispose_timeout = 100ms,
+                       .callbacks = {.on_release_error = [&](const LockError& error, const auto&) {
+                         reported.push_back(error.code());
+                       }}});
   const Gate never;
   client.faults.next(Operation::release, Fault::hold(never));
   auto start = steady_clock::now();
@@ -214,19 +220,19 @@ TEST(Lease, TheDestructorNeverWaitsLongerThanItsTimeOut) {
     const auto lease = client.locks.acquire("key");
     start = steady_clock::now();
   }
-  EXPECT_LT(steady_clock::now() - start, 1s);
+  EXPECT_LT(steady_clock::now() - start, 60s);
   EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::network_timeout});
 }
 
 TEST(Lease, AnInDoubtExtendLeavesTheEarlierDeadline) {
   FaultyClient client;
-  auto lease = client.locks.acquire("key", {.ttl = 30s});
+  auto lease = client.locks.acquire("key", {.ttl = 10min});
   client.faults.next(Operation::extend, Fault::lose_reply());
-  expect_error(ErrorCode::network_timeout, [&] { (void)lease.extend(2s); });
-  EXPECT_LE(lease.remaining(), 2s);
+  expect_error(ErrorCode::network_timeout, [&] { (void)lease.extend(1min); });
+  EXPECT_LE(lease.remaining(), 1min);
   client.faults.next(Operation::extend, Fault::lose_reply());
-  expect_error(ErrorCode::network_timeout, [&] { (void)lease.extend(60s); });
-  EXPECT_LE(lease.remaining(), 2s);
+  expect_error(ErrorCode::network_timeout, [&] { (void)lease.extend(20min); });
+  EXPECT_LE(lease.remaining(), 1min);
   client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
   expect_error(ErrorCode::service_unavailable, [&] { (void)lease.extend(1ms); });
   EXPECT_GT(lease.remaining(), 1s) << "that one certainly had no effect";
@@ -235,8 +241,8 @@ TEST(Lease, AnInDoubtExtendLeavesTheEarlierDeadline) {
 TEST(Lease, TheDeadlineCountsFromBeforeTheRequestWasSent) {
   FaultyClient client;
   client.faults.next(Operation::acquire, Fault::delay(200ms));
-  const auto lease = client.locks.acquire("key", {.ttl = 1s});
-  EXPECT_LE(lease.remaining(), 800ms);
+  const auto lease = client.locks.acquire("key", {.ttl = 1min});
+  EXPECT_LE(lease.remaining(), 1min - 200ms);
 }
 
 TEST(Lease, OnTheIoThreadTheDestructorHandsTheReleaseOver) {
@@ -249,7 +255,7 @@ TEST(Lease, OnTheIoThreadTheDestructorHandsTheReleaseOver) {
     { const Lease gone = std::move(lease); }
     destroyed.set();
   });
-  EXPECT_TRUE(destroyed.wait_for(5s)) << "did not wait for the release";
+  EXPECT_TRUE(destroyed.wait_for(60s)) << "did not wait for the release";
   EXPECT_TRUE(client.store->stored("key"));
   gate.open();
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));

@@ -1,5 +1,6 @@
 #include "e2e/stores.hpp"
 
+#include "servers/loopback.hpp"
 #include "temporary_folder.hpp"
 
 #include <syncguard/sqlite.hpp>
@@ -24,12 +25,15 @@
 namespace syncguard::testing {
 namespace {
 
+// What is slow here is the machine, which runs other tests beside these.
+const std::string patience = "operation_timeout=20s";
+
 class SqliteStore : public StoreForCommands {
  public:
   SqliteStore() { open(url()).setup(); }
 
-  [[nodiscard]] std::string url() const override { return "sqlite:" + path().string(); }
-  [[nodiscard]] std::string unreachable_url() const override { return url() + "/in-a-file"; }
+  [[nodiscard]] std::string url() const override { return "sqlite:" + path().string() + "?" + patience; }
+  [[nodiscard]] std::string unreachable_url() const override { return "sqlite:" + path().string() + "/in-a-file"; }
   void exhaust_fences(const std::string& key) override {
     sqlite3* database = nullptr;
     sqlite3_open(path().c_str(), &database);
@@ -49,9 +53,9 @@ class SqliteStore : public StoreForCommands {
 #if SYNCGUARD_HAS_REDIS
 class RedisStore : public StoreForCommands {
  public:
-  [[nodiscard]] std::string url() const override { return server_.url(); }
+  [[nodiscard]] std::string url() const override { return server_.url("&" + patience); }
   [[nodiscard]] std::string unreachable_url() const override {
-    return "redis://127.0.0.1:" + std::to_string(free_port());
+    return "redis://127.0.0.1:" + std::to_string(nobody_.port());
   }
   [[nodiscard]] std::optional<std::string> forbidden_url() const override {
     return "redis://nobody:wrong@127.0.0.1:" + std::to_string(server_.port());
@@ -61,6 +65,7 @@ class RedisStore : public StoreForCommands {
   }
 
  private:
+  const LoopbackSocket nobody_;
   RedisServer server_;
 };
 #endif
@@ -73,9 +78,9 @@ class PostgresStore : public StoreForCommands {
     server_.execute("CREATE ROLE stranger LOGIN");
   }
 
-  [[nodiscard]] std::string url() const override { return server_.url(); }
+  [[nodiscard]] std::string url() const override { return server_.url("?" + patience); }
   [[nodiscard]] std::string unreachable_url() const override {
-    return "postgres://127.0.0.1:" + std::to_string(free_port()) + "/postgres";
+    return "postgres://127.0.0.1:" + std::to_string(nobody_.port()) + "/postgres";
   }
   [[nodiscard]] std::optional<std::string> forbidden_url() const override { return server_.url_of("stranger"); }
   void exhaust_fences(const std::string& key) override {
@@ -83,6 +88,7 @@ class PostgresStore : public StoreForCommands {
   }
 
  private:
+  const LoopbackSocket nobody_;
   PostgresServer server_;
 };
 #endif
@@ -90,9 +96,9 @@ class PostgresStore : public StoreForCommands {
 #if SYNCGUARD_HAS_FIRESTORE_EMULATOR
 class FirestoreStore : public StoreForCommands {
  public:
-  [[nodiscard]] std::string url() const override { return emulator_.url("project"); }
+  [[nodiscard]] std::string url() const override { return emulator_.url("project", "&" + patience); }
   [[nodiscard]] std::string unreachable_url() const override {
-    return "firestore://project?emulator=127.0.0.1:" + std::to_string(free_port());
+    return "firestore://project?emulator=127.0.0.1:" + std::to_string(nobody_.port());
   }
   void exhaust_fences(const std::string& key) override {
     FirestoreOutsider(emulator_, "project")
@@ -100,6 +106,7 @@ class FirestoreStore : public StoreForCommands {
   }
 
  private:
+  const LoopbackSocket nobody_;
   FirestoreEmulator emulator_;
 };
 #endif
