@@ -1,9 +1,9 @@
 #include "locks/client.hpp"
 
+#include "async/fork.hpp"
 #include "core/liveness.hpp"
 #include "core/random.hpp"
 #include "core/retry_schedule.hpp"
-#include "locks/fork.hpp"
 #include "locks/lease_state.hpp"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ Client::Client(std::unique_ptr<Backend> backend, ClientOptions options, std::opt
       executor_(executor ? *executor : io_thread_->executor()),
       coroutine_executor_(async::InlineExecutor(executor_)),
       options_(bounded(std::move(options))),
-      fork_generation_(fork_generation()),
+      fork_generation_(async::fork_generation()),
       backend_(std::move(backend)),
       operation_timeout_(checked_timeout(options_, *backend_)),
       scheduler_(std::make_shared<LeaseScheduler>(coroutine_executor_, io_thread_
@@ -99,7 +99,7 @@ double Client::random(const Callbacks& callbacks) const {
   return core::random_fraction();
 }
 
-bool Client::is_forked() const noexcept { return fork_generation_ != fork_generation(); }
+bool Client::is_forked() const noexcept { return fork_generation_ != async::fork_generation(); }
 
 bool Client::must_not_block() const noexcept { return !io_thread_ || io_thread_->is_this_thread(); }
 

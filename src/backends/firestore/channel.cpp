@@ -1,11 +1,11 @@
 #include "backends/firestore/channel.hpp"
 
+#include "async/fork.hpp"
 #include "core/percent_encoding.hpp"
 #include "firestore.pb.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <unistd.h>
 
 #include <optional>
 #include <system_error>
@@ -15,8 +15,8 @@ namespace {
 
 // gRPC's threads do not follow a fork, and its descriptors are shared by it.
 void expect_no_fork_since_first_use() {
-  static const pid_t first_user = getpid();
-  if (getpid() == first_user) return;
+  static const unsigned first_user = async::fork_generation();
+  if (async::fork_generation() == first_user) return;
   throw LockError(ErrorCode::invalid_argument,
                   "a process that was forked after its parent had used Firestore cannot use it: fork before, or exec");
 }

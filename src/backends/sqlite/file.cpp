@@ -1,5 +1,7 @@
 #include "backends/sqlite/file.hpp"
 
+#include "async/fork.hpp"
+
 #include <syncguard/error.hpp>
 
 #include <sys/stat.h>
@@ -86,9 +88,9 @@ void create_private_file(const std::filesystem::path& path) {
 
 namespace {
 
-// Which process opened which files. After a fork, the child's copy still names the parent.
+// In which generation of processes files were opened. After a fork, the child's copy still names the parent's.
 std::mutex open_files_mutex;
-std::multimap<std::pair<std::uint64_t, std::uint64_t>, pid_t> open_files;
+std::multimap<std::pair<std::uint64_t, std::uint64_t>, unsigned> open_files;
 
 }  // namespace
 
@@ -99,19 +101,20 @@ FileInUse::FileInUse(const std::filesystem::path& path) {
   file_ = {status.st_dev, status.st_ino};
   const std::lock_guard lock(open_files_mutex);
   const auto [first, last] = open_files.equal_range(file_);
-  if (std::any_of(first, last, [](const auto& entry) { return entry.second != getpid(); })) {
+  if (std::any_of(first, last, [](const auto& entry) { return entry.second != async::fork_generation(); })) {
     throw LockError(
         ErrorCode::invalid_argument,
         "this process was forked from one that had the same database open, and SQLite's locks do not survive "
         "that: close the client before forking, or run another program in the child");
   }
-  open_files.emplace(file_, getpid());
+  open_files.emplace(file_, async::fork_generation());
 }
 
 FileInUse::~FileInUse() {
   const std::lock_guard lock(open_files_mutex);
   const auto [first, last] = open_files.equal_range(file_);
-  const auto mine = std::find_if(first, last, [](const auto& entry) { return entry.second == getpid(); });
+  const auto mine =
+      std::find_if(first, last, [](const auto& entry) { return entry.second == async::fork_generation(); });
   if (mine != last) open_files.erase(mine);
 }
 

@@ -1,10 +1,10 @@
-#include "locks/fork.hpp"
+#include "async/fork.hpp"
 
 #include <pthread.h>
 
 #include <atomic>
 
-namespace syncguard::detail {
+namespace syncguard::async {
 namespace {
 
 std::atomic<unsigned> generation{0};
@@ -16,4 +16,4 @@ std::atomic<unsigned> generation{0};
 
 unsigned fork_generation() noexcept { return generation.load(std::memory_order_relaxed); }
 
-}  // namespace syncguard::detail
+}  // namespace syncguard::async
