@@ -33,11 +33,13 @@ std::string Fence::str() const {
 
 namespace core {
 
+LockError counter_at_end() {
+  return LockError(ErrorCode::internal,
+                   "the key's fence counter is at its end, 900000000000000, or damaged: use another key");
+}
+
 Fence next_fence(std::uint64_t counter) {
-  if (counter >= Fence::refuse_above) {
-    throw LockError(ErrorCode::internal,
-                    "the fence counter of this key has reached its limit of 900000000000000; use another key");
-  }
+  if (counter >= Fence::refuse_above) throw counter_at_end();
   return Fence(counter + 1);
 }
 

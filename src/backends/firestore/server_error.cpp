@@ -1,6 +1,7 @@
 #include "backends/firestore/server_error.hpp"
 
-#include <stdexcept>
+#include "core/with_cause.hpp"
+
 #include <string>
 
 namespace syncguard::firestore {
@@ -43,10 +44,8 @@ Meaning meaning_of(grpc::StatusCode code) {
 
 LockError error_of(const grpc::Status& status, Effect effect) {
   const auto [code, message] = meaning_of(status.error_code());
-  ErrorContext context;
-  context.cause = std::make_exception_ptr(
-      std::runtime_error("gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message()));
-  return LockError(code, message, effect, std::move(context));
+  return core::with_cause(code, message,
+                          "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message(), effect);
 }
 
 }  // namespace

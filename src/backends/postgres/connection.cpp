@@ -3,6 +3,7 @@
 #include "async/patience.hpp"
 #include "async/run_aside.hpp"
 #include "backends/postgres/server_error.hpp"
+#include "core/with_cause.hpp"
 
 #include <asio/redirect_error.hpp>
 #include <asio/use_awaitable.hpp>
@@ -95,10 +96,8 @@ Connection::~Connection() {
 // Statements
 
 void Connection::throw_lost() const {
-  ErrorContext context;
-  context.cause = std::make_exception_ptr(std::runtime_error(words_of(connection_)));
-  throw LockError(ErrorCode::service_unavailable, "the connection to PostgreSQL was lost", Effect::in_doubt,
-                  std::move(context));
+  throw core::with_cause(ErrorCode::service_unavailable, "the connection to PostgreSQL was lost", words_of(connection_),
+                         Effect::in_doubt);
 }
 
 asio::awaitable<void> Connection::wait(asio::posix::stream_descriptor::wait_type what) {

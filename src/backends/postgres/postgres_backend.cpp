@@ -3,6 +3,7 @@
 #include "backends/postgres/server.hpp"
 #include "backends/postgres/server_error.hpp"
 #include "core/cleanup_pace.hpp"
+#include "core/fence_limit.hpp"
 #include "core/reservation.hpp"
 #include "core/storage_key.hpp"
 #include "postgres_sql.hpp"
@@ -129,9 +130,7 @@ class PostgresBackend : public Backend {
     if (rows.count() == 0) co_return Contended{core::reservation_time};
     const auto verdict = rows.number(0, 1);
     if (verdict == yes) co_return Granted{fence_of(rows.text(0, 2)), time_at(rows, 3), duration_at(rows, 4)};
-    if (verdict == counter_at_end) {
-      throw LockError(ErrorCode::internal, "the key's fence counter is at its end, or damaged");
-    }
+    if (verdict == counter_at_end) throw core::counter_at_end();
     co_return Contended{duration_at(rows, 4)};
   }
 

@@ -1,15 +1,11 @@
 #include "backends/postgres/server_error.hpp"
 
-#include <stdexcept>
+#include "core/with_cause.hpp"
 
 namespace syncguard::postgres {
 namespace {
 
-LockError with_cause(ErrorCode code, const std::string& message, const std::string& words) {
-  ErrorContext context;
-  context.cause = std::make_exception_ptr(std::runtime_error(words));
-  return LockError(code, message, Effect::none, std::move(context));
-}
+using core::with_cause;
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 

@@ -1,9 +1,10 @@
 #include "backends/redis/server_error.hpp"
 
+#include "core/with_cause.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <stdexcept>
 #include <system_error>
 
 namespace syncguard::redis {
@@ -64,9 +65,7 @@ std::string_view code_of(std::string_view error) {
 
 LockError server_error(std::string_view error, Effect unknown) {
   const auto with_cause = [error](ErrorCode code, std::string_view message, Effect effect) {
-    ErrorContext context;
-    context.cause = std::make_exception_ptr(std::runtime_error(std::string(error)));
-    return LockError(code, std::string(message), effect, std::move(context));
+    return core::with_cause(code, std::string(message), std::string(error), effect);
   };
   const auto code = code_of(error);
   if (const auto* meaning = find_meaning(code)) {
