@@ -71,10 +71,7 @@ int wait_a_little(void* keep_waiting, int /*times*/) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Query
 
-Query::~Query() {
-  sqlite3_reset(statement_);
-  sqlite3_clear_bindings(statement_);
-}
+Query::~Query() { sqlite3_reset(statement_); }
 
 Query& Query::bind(int index, std::string_view text) {
   const int result = sqlite3_bind_text(statement_, index, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
@@ -173,14 +170,15 @@ bool Database::has_moved() noexcept {
 }
 
 Query Database::query(std::string_view sql) {
-  auto found = statements_.find(sql);
+  auto found = statements_.find(sql.data());
   if (found == statements_.end()) {
     sqlite3_stmt* statement = nullptr;
     const int result = sqlite3_prepare_v3(connection_.get(), sql.data(), static_cast<int>(sql.size()),
                                           SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
     if (result != SQLITE_OK) fail(result);
     found =
-        statements_.emplace(sql, std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>(statement, &sqlite3_finalize))
+        statements_
+            .emplace(sql.data(), std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>(statement, &sqlite3_finalize))
             .first;
   }
   return Query(found->second.get());

@@ -8,17 +8,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 struct sqlite3;
 struct sqlite3_stmt;
 
 namespace syncguard::sqlite {
 
-// A prepared statement, bound and stepped through once. Resets itself when it goes.
+// A prepared statement, bound and stepped through once. Resets itself when it goes; what was bound stays until it is
+// bound anew, so that every use binds all of its parameters.
 class Query {
  public:
   explicit Query(sqlite3_stmt* statement) : statement_(statement) {}
@@ -96,7 +97,8 @@ class Database {
   Hooks hooks_;
   FileInUse in_use_;
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> connection_;
-  std::map<std::string_view, std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>> statements_;
+  // By the address of their text.
+  std::unordered_map<const char*, std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>> statements_;
 };
 
 }  // namespace syncguard::sqlite

@@ -32,8 +32,7 @@ std::optional<LockRecord> read_lock(Query& query) {
 
 }  // namespace
 
-std::optional<LockRecord> Store::find(const Key& key) {
-  const std::string lock_key = lock_key_of(key);
+std::optional<LockRecord> Store::find(const std::string& lock_key) {
   auto query = database_.query(sql::find_by_key);
   query.bind(1, lock_key);
   return read_lock(query);
@@ -46,18 +45,18 @@ std::optional<LockRecord> Store::find(const LockId& id) {
 }
 
 AcquireReply Store::acquire(const AcquireRequest& request) {
+  const std::string lock_key = lock_key_of(request.key);
   // A look before the write lock is asked for: to be refused costs no writing.
   const auto held_by_another = [&](const std::optional<LockRecord>& record, Timestamp now) {
     return record && record->lock_id != request.lock_id && core::is_live(record->expires_at, now);
   };
-  if (const auto record = find(request.key); held_by_another(record, clock())) {
+  if (const auto record = find(lock_key); held_by_another(record, clock())) {
     return Contended{core::free_in(record->expires_at, clock())};
   }
 
   return database_.transaction([&]() -> AcquireReply {
     const Timestamp now = clock();
-    const std::string lock_key = lock_key_of(request.key);
-    if (const auto record = find(request.key); record && core::is_live(record->expires_at, now)) {
+    if (const auto record = find(lock_key); record && core::is_live(record->expires_at, now)) {
       if (record->lock_id != request.lock_id) return Contended{core::free_in(record->expires_at, now)};
       remove_waiters(lock_key, request.lock_id.view(), now);
       return Granted{record->fence, record->expires_at, record->expires_at - now};
@@ -125,7 +124,7 @@ ExtendReply Store::extend(const LockId& id, std::chrono::milliseconds ttl) {
 }
 
 std::optional<LockRecord> Store::find_live(const Key& key) {
-  auto record = find(key);
+  auto record = find(lock_key_of(key));
   return record && core::is_live(record->expires_at, clock()) ? record : std::nullopt;
 }
 
@@ -136,7 +135,7 @@ std::optional<LockRecord> Store::find_live(const LockId& id) {
 
 void Store::remove_if_long_dead(const Key& key) {
   database_.transaction([&] {
-    const auto record = find(key);
+    const auto record = find(lock_key_of(key));
     if (record && core::is_removable(record->expires_at, clock())) {
       database_.query(sql::remove_lock).bind(1, record->lock_id.view()).run();
     }

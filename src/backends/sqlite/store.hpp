@@ -79,7 +79,7 @@ class Store {
     Timestamp until;
   };
 
-  std::optional<LockRecord> find(const Key& key);
+  std::optional<LockRecord> find(const std::string& lock_key);
   std::optional<LockRecord> find(const LockId& id);
   std::variant<LockRecord, Missing> find_owned(const LockId& id, Timestamp now);
   // The turn that is live now, if there is one.

@@ -85,11 +85,12 @@ bool Worker::perform_if_idle(Job& job) {
 }
 
 void Worker::run_in_background(std::function<void(Store&)> step) {
-  auto job = std::make_shared<Job>();
-  job->limits.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  job->run = std::move(step);
-  job->fail = [](const std::exception_ptr&) {};
-  enqueue(std::move(job));
+  const CallLimits limits{{}, std::chrono::steady_clock::now() + std::chrono::seconds(1)};
+  std::function<bool(Store&)> job = [step = std::move(step)](Store& store) {
+    step(store);
+    return true;
+  };
+  enqueue(std::make_shared<JobWithResult<bool>>(limits, std::move(job)));
 }
 
 void Worker::give_up(Job& job, async::WakeUp::Reason reason) {
@@ -120,7 +121,7 @@ void Worker::Shared::work() {
     queue.pop_front();
     if (job->state == Job::State::abandoned) continue;
     perform(*job, lock);
-    job->ended->wake();
+    if (job->ended) job->ended->wake();
   }
   lock.unlock();
   store.reset();
@@ -159,10 +160,10 @@ void Worker::Shared::try_to_perform(Job& job) {
     // When we ended it ourselves, our reason decides.
     const bool stopped = error.code() == ErrorCode::network_timeout && job.limits.stop.stop_requested();
     const auto effect = error.in_doubt() ? Effect::in_doubt : Effect::none;
-    job.fail(stopped ? std::make_exception_ptr(LockError(ErrorCode::aborted, "a stop was requested", effect))
-                     : std::current_exception());
+    job.error = stopped ? std::make_exception_ptr(LockError(ErrorCode::aborted, "a stop was requested", effect))
+                        : std::current_exception();
   } catch (...) {
-    job.fail(std::current_exception());
+    job.error = std::current_exception();
   }
 }
 

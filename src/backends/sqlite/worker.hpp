@@ -41,24 +41,17 @@ class Worker {
   template <typename Result>
   asio::awaitable<Result> run(std::function<Result(Store&)> step, const CallLimits& limits,
                               Where where = Where::anywhere) {
-    struct Answer {
-      std::optional<Result> result;
-      std::exception_ptr error;
-    };
     async::expect_no_stop(limits.stop);
-    const auto answer = std::make_shared<Answer>();
-    const auto job = std::make_shared<Job>();
-    job->limits = limits;
-    job->run = [answer, step = std::move(step)](Store& store) { answer->result = step(store); };
-    job->fail = [answer](std::exception_ptr error) { answer->error = std::move(error); };
+    const auto job = std::make_shared<JobWithResult<Result>>(limits, std::move(step));
     const bool here = where == Where::anywhere && async::this_thread_is_about_to_block();
     if (!here || !perform_if_idle(*job)) {
+      job->ended = std::make_shared<async::WakeUp>();
       enqueue(job);
       const auto reason = co_await job->ended->wait(limits.deadline, limits.stop);
       if (reason != async::WakeUp::Reason::woken) give_up(*job, reason);
     }
-    if (answer->error) std::rethrow_exception(answer->error);
-    co_return std::move(*answer->result);
+    if (job->error) std::rethrow_exception(job->error);
+    co_return std::move(*job->result);
   }
 
   // Runs step(store) when its time comes; nobody waits for it, and what it throws is ignored.
@@ -69,11 +62,25 @@ class Worker {
     // Up to waiting nothing has happened yet; from writing on it may have.
     enum class State { waiting, writing, abandoned };
 
-    CallLimits limits;
-    std::function<void(Store&)> run;
-    std::function<void(std::exception_ptr)> fail;
-    std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
-    State state = State::waiting;  // guarded by the worker's mutex
+    explicit Job(CallLimits call_limits) : limits(std::move(call_limits)) {}
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+    virtual ~Job() = default;
+    virtual void run(Store& store) = 0;
+
+    const CallLimits limits;
+    std::exception_ptr error;
+    std::shared_ptr<async::WakeUp> ended;  // where somebody waits for the worker
+    State state = State::waiting;          // guarded by the worker's mutex
+  };
+  template <typename Result>
+  struct JobWithResult : Job {
+    JobWithResult(CallLimits call_limits, std::function<Result(Store&)> function)
+        : Job(std::move(call_limits)), step(std::move(function)) {}
+    void run(Store& store) override { result = step(store); }
+
+    const std::function<Result(Store&)> step;
+    std::optional<Result> result;
   };
   // Shared with the thread.
   struct Shared;
