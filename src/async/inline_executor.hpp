@@ -26,7 +26,7 @@ class InlineExecutor {
 
   template <typename Function>
   void execute(Function&& function) const {
-    if (posts_) {
+    if (runs_ == Runs::posted) {
       asio::require(inner_, asio::execution::blocking.never).execute(std::forward<Function>(function));
     } else {
       std::decay_t<Function> owned(std::forward<Function>(function));
@@ -39,34 +39,37 @@ class InlineExecutor {
   }
   // "always" also spares any_io_executor an allocation per function.
   asio::execution::blocking_t query(asio::execution::blocking_t) const noexcept {
-    return posts_ ? asio::execution::blocking_t(asio::execution::blocking.never)
-                  : asio::execution::blocking_t(asio::execution::blocking.always);
+    return runs_ == Runs::posted ? asio::execution::blocking_t(asio::execution::blocking.never)
+                                 : asio::execution::blocking_t(asio::execution::blocking.always);
   }
   asio::execution::outstanding_work_t query(asio::execution::outstanding_work_t) const noexcept {
     return asio::query(inner_, asio::execution::outstanding_work);
   }
 
-  InlineExecutor require(asio::execution::blocking_t::never_t) const noexcept { return InlineExecutor(inner_, true); }
+  InlineExecutor require(asio::execution::blocking_t::never_t) const noexcept {
+    return InlineExecutor(inner_, Runs::posted);
+  }
   InlineExecutor require(asio::execution::blocking_t::possibly_t) const noexcept {
-    return InlineExecutor(inner_, false);
+    return InlineExecutor(inner_, Runs::at_once);
   }
   InlineExecutor require(asio::execution::outstanding_work_t::tracked_t) const {
-    return InlineExecutor(asio::prefer(inner_, asio::execution::outstanding_work.tracked), posts_);
+    return InlineExecutor(asio::prefer(inner_, asio::execution::outstanding_work.tracked), runs_);
   }
   InlineExecutor require(asio::execution::outstanding_work_t::untracked_t) const {
-    return InlineExecutor(asio::prefer(inner_, asio::execution::outstanding_work.untracked), posts_);
+    return InlineExecutor(asio::prefer(inner_, asio::execution::outstanding_work.untracked), runs_);
   }
 
   friend bool operator==(const InlineExecutor& a, const InlineExecutor& b) noexcept {
-    return a.inner_ == b.inner_ && a.posts_ == b.posts_;
+    return a.inner_ == b.inner_ && a.runs_ == b.runs_;
   }
   friend bool operator!=(const InlineExecutor& a, const InlineExecutor& b) noexcept { return !(a == b); }
 
  private:
-  InlineExecutor(asio::any_io_executor inner, bool posts) noexcept : inner_(std::move(inner)), posts_(posts) {}
+  enum class Runs { at_once, posted };
+  InlineExecutor(asio::any_io_executor inner, Runs runs) noexcept : inner_(std::move(inner)), runs_(runs) {}
 
   asio::any_io_executor inner_;
-  bool posts_ = false;
+  Runs runs_ = Runs::at_once;
 };
 
 // For the completion of a coroutine whose handler only stores a result and never resumes anything: runs it at once even

@@ -271,7 +271,7 @@ int main(int argc, char** argv) {
     const auto message = without_urls(error.what(), typed);
     if (json_asked) {
       const auto object_on = run_command->parsed() ? ObjectOn::err : ObjectOn::out;
-      Output(true, Verbosity::normal, object_on).error(LockError(ErrorCode::invalid_argument, message));
+      Output(Format::json, Verbosity::normal, object_on).error(LockError(ErrorCode::invalid_argument, message));
     } else {
       app.exit(CLI::ParseError(message, error.get_exit_code()));
     }
@@ -281,7 +281,8 @@ int main(int argc, char** argv) {
   // Where a variable was to say which, an empty one must not lead to another store.
   if (!url) url = std::getenv(url_variable) == nullptr ? "sqlite:" : "";
   const auto verbosity = quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal;
-  const Output output(json, verbosity, run_command->parsed() ? ObjectOn::err : ObjectOn::out);
+  const auto format = json ? Format::json : Format::text;
+  const Output output(format, verbosity, run_command->parsed() ? ObjectOn::err : ObjectOn::out);
   ClientOptions options;
   options.operation_timeout = patience;
   if (quiet) options.log = Log([](LogLevel, std::string_view) {});

@@ -39,7 +39,7 @@ void Output::print(const nlohmann::ordered_json& object) const {
 }
 
 void Output::result(const nlohmann::ordered_json& object, const std::string& text) const {
-  if (json_) {
+  if (format_ == Format::json) {
     print(object);
   } else if (!text.empty()) {
     std::cout << text << std::endl;
@@ -48,7 +48,7 @@ void Output::result(const nlohmann::ordered_json& object, const std::string& tex
 
 std::string Output::coloured(const char* colour, const std::string& text) const {
   const char* refused = std::getenv("NO_COLOR");
-  if (json_ || isatty(STDOUT_FILENO) == 0 || (refused != nullptr && *refused != '\0')) return text;
+  if (format_ == Format::json || isatty(STDOUT_FILENO) == 0 || (refused != nullptr && *refused != '\0')) return text;
   return colour + text + "\033[0m";
 }
 
@@ -61,14 +61,14 @@ void Output::detail(const std::string& text) const {
 }
 
 void Output::error_line(const std::string& text) const {
-  if (!json_) std::cerr << "syncguard: " << text << std::endl;
+  if (format_ == Format::text) std::cerr << "syncguard: " << text << std::endl;
 }
 
 void Output::error(const LockError& error) const {
   const std::string code(to_string(error.code()));
   // what() begins with the code, which the object has in a field of its own.
   const std::string message = std::string(error.what()).substr(code.size() + 2);
-  if (json_) {
+  if (format_ == Format::json) {
     print({{"error", {{"code", code}, {"message", message}}}});
   } else {
     error_line(message + " (" + code + ")");

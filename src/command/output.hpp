@@ -10,6 +10,8 @@
 
 namespace syncguard::command {
 
+enum class Format { text, json };
+
 enum class Verbosity { quiet, normal, verbose };
 
 // Where the JSON object goes: to stderr where stdout belongs to somebody else.
@@ -17,10 +19,10 @@ enum class ObjectOn { out, err };
 
 class Output {
  public:
-  Output(bool json, Verbosity verbosity, ObjectOn object_on = ObjectOn::out)
-      : json_(json), verbosity_(verbosity), object_on_(object_on) {}
+  Output(Format format, Verbosity verbosity, ObjectOn object_on)
+      : format_(format), verbosity_(verbosity), object_on_(object_on) {}
 
-  [[nodiscard]] bool is_for_people() const { return !json_ && verbosity_ != Verbosity::quiet; }
+  [[nodiscard]] bool is_for_people() const { return format_ == Format::text && verbosity_ != Verbosity::quiet; }
 
   // The result: the object with --json, else the text, if there is any, on stdout. Call it once.
   void result(const nlohmann::ordered_json& object, const std::string& text) const;
@@ -39,7 +41,7 @@ class Output {
  private:
   void print(const nlohmann::ordered_json& object) const;
 
-  bool json_;
+  Format format_;
   Verbosity verbosity_;
   ObjectOn object_on_;
 };
