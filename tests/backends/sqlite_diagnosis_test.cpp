@@ -19,8 +19,8 @@ TEST_F(SqliteDiagnosis, FindsItselfFitOnceItWasMade) {
   EXPECT_FALSE(std::filesystem::exists(path.parent_path())) << "a look makes nothing";
   EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was made"));
   EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was there already"));
-  expect_fine(locks, {"file system", "permissions of the file", "permissions of the folder", "writable", "latency",
-                      "journal", "schema", "integrity"});
+  expect_fine(locks, {"file system", "permissions of the file", "permissions of the folder", "reachable", "latency",
+                      "writable", "journal", "schema", "integrity"});
 }
 
 TEST_F(SqliteDiagnosis, FindsPermissionsThatAreTooWide) {
