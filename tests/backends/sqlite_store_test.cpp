@@ -1,5 +1,6 @@
 // The atomic steps of the embedded backend, without threads.
 
+#include "async/system_now.hpp"
 #include "backends/sqlite/store.hpp"
 #include "temporary_folder.hpp"
 
@@ -24,7 +25,7 @@ TEST(SqliteStore, OneLookFindsEveryQueueOfAFreeKey) {
   EXPECT_TRUE(store.free_queues().empty());
   store.join("free", waiters[1]);
   store.join("free", waiters[2]);
-  const auto now = sqlite::Store::clock();
+  const auto now = async::system_now();
   auto queues = store.free_queues();
   ASSERT_EQ(queues.size(), 1U);
   EXPECT_TRUE(sqlite::Store::prospect(queues["free"], waiters[1], now).try_now);

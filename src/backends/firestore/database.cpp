@@ -1,5 +1,6 @@
 #include "backends/firestore/database.hpp"
 
+#include "async/system_now.hpp"
 #include "backends/firestore/requests.hpp"
 #include "backends/firestore/server_error.hpp"
 #include "core/clock_skew.hpp"
@@ -24,14 +25,12 @@ std::string in_words(milliseconds skew) {
   return std::to_string(std::chrono::abs(skew).count()) + " ms " + (skew > skew.zero() ? "ahead of" : "behind");
 }
 
-Timestamp system_clock() { return std::chrono::floor<milliseconds>(std::chrono::system_clock::now()); }
-
 }  // namespace
 
 Database::Database(std::shared_ptr<Channel> channel, Names names, const FirestoreOptions& options, Log log)
     : channel_(std::move(channel)),
       names_(std::move(names)),
-      clock_(options.clock ? options.clock : system_clock),
+      clock_(options.clock ? options.clock : async::system_now),
       clock_policy_(options.clock_policy),
       log_(std::move(log)) {}
 

@@ -93,7 +93,7 @@ std::string document_id(const Key& key) {
   return is_legal_id(id) ? id : core::storage_hash(id);
 }
 
-LockRecord lock_of(const wire::Document& document) {
+LockRecord record_of(const wire::Document& document) {
   try {
     return {.key = text(document, "key"),
             .lock_id = LockId(text(document, "lockId")),

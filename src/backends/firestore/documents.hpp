@@ -39,7 +39,7 @@ class Names {
 std::string document_id(const Key& key);
 
 // Throws LockError(internal) for a document that is no lock: somebody else's, never to be overwritten.
-LockRecord lock_of(const wire::Document& document);
+LockRecord record_of(const wire::Document& document);
 // Throws LockError(internal) for a document that is no counter.
 Fence counter_of(const wire::Document& document);
 

@@ -129,7 +129,7 @@ class FirestoreBackend : public Backend {
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     const auto document = co_await read_lock(key, limits);
     if (!document) co_return false;
-    const auto lock = firestore::lock_of(*document);
+    const auto lock = firestore::record_of(*document);
     const auto now = database_->now();
     if (cleanup_in_is_locked_ && core::is_removable(lock.expires_at, now) &&
         cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
@@ -143,7 +143,7 @@ class FirestoreBackend : public Backend {
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
     const auto document = co_await read_lock(key, limits);
     if (!document) co_return std::nullopt;
-    auto lock = firestore::lock_of(*document);
+    auto lock = firestore::record_of(*document);
     if (!core::is_live(lock.expires_at, database_->now())) co_return std::nullopt;
     co_return lock;
   }
@@ -276,7 +276,7 @@ class FirestoreBackend : public Backend {
     auto documents = co_await database_->read(std::move(wanted), limits);
     LockAndCounter read;
     read.now = database_->now();
-    if (documents[0]) read.lock = firestore::lock_of(*documents[0]);
+    if (documents[0]) read.lock = firestore::record_of(*documents[0]);
     if (documents[1]) read.newest_fence = firestore::counter_of(*documents[1]);
     if (read.lock) read.newest_fence = std::max(read.newest_fence, read.lock->fence);
     read.lock_document = std::move(documents[0]);
@@ -297,7 +297,7 @@ class FirestoreBackend : public Backend {
   // Of several documents with one id, those that are no locks do not keep us from the one that is.
   static std::optional<LockRecord> lock_or_nothing(const Document& document) {
     try {
-      return firestore::lock_of(document);
+      return firestore::record_of(document);
     } catch (const LockError&) {
       return std::nullopt;
     }
@@ -313,7 +313,7 @@ class FirestoreBackend : public Backend {
     }
     std::size_t live = 0;
     for (auto& document : documents) {
-      auto lock = documents.size() == 1 ? std::optional(firestore::lock_of(document)) : lock_or_nothing(document);
+      auto lock = documents.size() == 1 ? std::optional(firestore::record_of(document)) : lock_or_nothing(document);
       // Whatever the query says.
       if (!lock || lock->lock_id != id) continue;
       if (core::is_live(lock->expires_at, found.now)) {

@@ -1,11 +1,9 @@
+#include "async/system_now.hpp"
 #include "async/wake_up.hpp"
 #include "backends/memory/memory_store.hpp"
-#include "backends/memory/memory_url.hpp"
 #include "core/cleanup_pace.hpp"
 
-#include <map>
 #include <mutex>
-#include <string>
 #include <utility>
 
 namespace syncguard {
@@ -106,9 +104,7 @@ class MemoryBackend : public Backend {
 
 }  // namespace
 
-Timestamp MemoryStore::system_now() {
-  return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
-}
+Timestamp MemoryStore::system_now() { return async::system_now(); }
 
 MemoryStore::MemoryStore(std::function<Timestamp()> clock) : state_(std::make_unique<State>(std::move(clock))) {}
 MemoryStore::~MemoryStore() = default;
@@ -136,23 +132,4 @@ std::unique_ptr<Backend> make_memory_backend(MemoryOptions options) {
   return std::make_unique<MemoryBackend>(std::move(options));
 }
 
-namespace memory {
-
-std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& /*context*/) {
-  static std::mutex mutex;
-  // Kept for as long as the process runs: fences must not begin anew.
-  static std::map<std::string, std::shared_ptr<MemoryStore>> named_stores;
-
-  MemoryOptions options;
-  options.cleanup_in_is_locked = url.take_flag("cleanup_in_is_locked").value_or(false);
-  if (const auto name = BackendUrl::decode(url.rest()); !name.empty()) {
-    const std::lock_guard lock(mutex);
-    auto& store = named_stores[name];
-    if (!store) store = std::make_shared<MemoryStore>();
-    options.store = store;
-  }
-  return make_memory_backend(std::move(options));
-}
-
-}  // namespace memory
 }  // namespace syncguard

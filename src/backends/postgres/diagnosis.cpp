@@ -1,5 +1,6 @@
 #include "backends/postgres/diagnosis.hpp"
 
+#include "async/system_now.hpp"
 #include "async/wake_up.hpp"
 #include "core/clock_skew.hpp"
 #include "core/findings.hpp"
@@ -239,7 +240,7 @@ asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner, const Postgres
       const auto sent_at = steady_clock::now();
       const Rows time = co_await examiner.ask(std::move(name), std::move(sql), std::move(values));
       const auto took = steady_clock::now() - sent_at;
-      const auto host_time = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
+      const auto host_time = async::system_now();
       const auto skew = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took),
                                          Timestamp(milliseconds(time.number(0, 0))));
       contact.answered(took, skew);

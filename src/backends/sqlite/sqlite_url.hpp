@@ -1,15 +1,14 @@
+// The embedded backend by URL.
 #pragma once
 
 #include <syncguard/registry.hpp>
 #include <syncguard/sqlite.hpp>
 
-#include <memory>
-
 namespace syncguard::sqlite {
 
-// Takes what it knows out of the URL.
-SqliteOptions options_of(BackendUrl& url);
-
 std::unique_ptr<Backend> from_url(BackendUrl& url, const BackendContext& context);
+
+// What a URL says, for from_url and the benchmark.
+SqliteOptions options_of(BackendUrl& url);
 
 }  // namespace syncguard::sqlite

@@ -1,5 +1,6 @@
 #include "backends/sqlite/store.hpp"
 
+#include "async/system_now.hpp"
 #include "core/fence_limit.hpp"
 #include "core/liveness.hpp"
 #include "core/reservation.hpp"
@@ -17,7 +18,7 @@ Timestamp timestamp(std::int64_t millis) { return Timestamp(std::chrono::millise
 std::string lock_key_of(const Key& key) { return core::lock_storage_key("", key, storage_limit); }
 
 // A row of find_by_key or find_by_id. What cannot be a lock of anybody's is an error, and stays as it is.
-std::optional<LockRecord> read_lock(Query& query) {
+std::optional<LockRecord> record_of(Query& query) {
   if (!query.next()) return std::nullopt;
   try {
     return LockRecord{.key = query.text(0),
@@ -35,13 +36,13 @@ std::optional<LockRecord> read_lock(Query& query) {
 std::optional<LockRecord> Store::find(const std::string& lock_key) {
   auto query = database_.query(sql::find_by_key);
   query.bind(1, lock_key);
-  return read_lock(query);
+  return record_of(query);
 }
 
 std::optional<LockRecord> Store::find(const LockId& id) {
   auto query = database_.query(sql::find_by_id);
   query.bind(1, id.view());
-  return read_lock(query);
+  return record_of(query);
 }
 
 AcquireReply Store::acquire(const AcquireRequest& request) {
@@ -50,12 +51,12 @@ AcquireReply Store::acquire(const AcquireRequest& request) {
   const auto held_by_another = [&](const std::optional<LockRecord>& record, Timestamp now) {
     return record && record->lock_id != request.lock_id && core::is_live(record->expires_at, now);
   };
-  if (const auto record = find(lock_key); held_by_another(record, clock())) {
-    return Contended{core::free_in(record->expires_at, clock())};
+  if (const auto record = find(lock_key); held_by_another(record, async::system_now())) {
+    return Contended{core::free_in(record->expires_at, async::system_now())};
   }
 
   return database_.transaction([&]() -> AcquireReply {
-    const Timestamp now = clock();
+    const Timestamp now = async::system_now();
     if (const auto record = find(lock_key); record && core::is_live(record->expires_at, now)) {
       if (record->lock_id != request.lock_id) return Contended{core::free_in(record->expires_at, now)};
       remove_waiters(lock_key, request.lock_id.view(), now);
@@ -102,7 +103,7 @@ std::variant<LockRecord, Missing> Store::find_owned(const LockId& id, Timestamp 
 ReleaseReply Store::release(const LockId& id) {
   bool turn_given = false;
   const auto reply = database_.transaction([&]() -> ReleaseReply {
-    const Timestamp now = clock();
+    const Timestamp now = async::system_now();
     const auto owned = find_owned(id, now);
     if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
     database_.query(sql::remove_lock).bind(1, id.view()).run();
@@ -115,7 +116,7 @@ ReleaseReply Store::release(const LockId& id) {
 
 ExtendReply Store::extend(const LockId& id, std::chrono::milliseconds ttl) {
   return database_.transaction([&]() -> ExtendReply {
-    const Timestamp now = clock();
+    const Timestamp now = async::system_now();
     const auto owned = find_owned(id, now);
     if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
     database_.query(sql::set_expiry).bind(1, id.view()).bind(2, millis(now + ttl)).run();
@@ -125,18 +126,18 @@ ExtendReply Store::extend(const LockId& id, std::chrono::milliseconds ttl) {
 
 std::optional<LockRecord> Store::find_live(const Key& key) {
   auto record = find(lock_key_of(key));
-  return record && core::is_live(record->expires_at, clock()) ? record : std::nullopt;
+  return record && core::is_live(record->expires_at, async::system_now()) ? record : std::nullopt;
 }
 
 std::optional<LockRecord> Store::find_live(const LockId& id) {
   auto record = find(id);
-  return record && core::is_live(record->expires_at, clock()) ? record : std::nullopt;
+  return record && core::is_live(record->expires_at, async::system_now()) ? record : std::nullopt;
 }
 
 void Store::remove_if_long_dead(const Key& key) {
   database_.transaction([&] {
     const auto record = find(lock_key_of(key));
-    if (record && core::is_removable(record->expires_at, clock())) {
+    if (record && core::is_removable(record->expires_at, async::system_now())) {
       database_.query(sql::remove_lock).bind(1, record->lock_id.view()).run();
     }
     return true;
@@ -145,8 +146,6 @@ void Store::remove_if_long_dead(const Key& key) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The queue
-
-Timestamp Store::clock() { return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
 
 std::optional<Store::Turn> Store::find_turn(const std::string& lock_key, Timestamp now) {
   auto query = database_.query(sql::find_turn);
@@ -173,7 +172,7 @@ void Store::join(const Key& key, const LockId& waiter) {
   database_.transaction([&] {
     const std::string lock_key = lock_key_of(key);
     // One whose turn is over begins anew at the end.
-    remove_waiters(lock_key, "", clock());
+    remove_waiters(lock_key, "", async::system_now());
     database_.query(sql::join).bind(1, lock_key).bind(2, waiter.view()).run();
     return true;
   });
@@ -181,7 +180,7 @@ void Store::join(const Key& key, const LockId& waiter) {
 
 void Store::leave(const Key& key, const LockId& waiter) {
   const bool turn_given = database_.transaction([&] {
-    const Timestamp now = clock();
+    const Timestamp now = async::system_now();
     const std::string lock_key = lock_key_of(key);
     const auto turn = find_turn(lock_key, now);
     const bool had_turn = turn && turn->waiter == waiter.view();
@@ -196,7 +195,7 @@ std::string Store::stored_key(const Key& key) { return lock_key_of(key); }
 std::map<std::string, Store::Queue, std::less<>> Store::free_queues() {
   std::map<std::string, Queue, std::less<>> queues;
   auto query = database_.query(sql::find_free_queues);
-  query.bind(1, millis(clock() - core::tolerance));
+  query.bind(1, millis(async::system_now() - core::tolerance));
   while (query.next()) {
     const auto turn_until = query.number(2);  // zero where it is null
     queues[query.text(0)].push_back(
@@ -222,7 +221,7 @@ Store::Prospect Store::prospect(const Queue& queue, const LockId& waiter, Timest
 
 void Store::move_on(const Key& key) {
   const bool turn_given = database_.transaction([&] {
-    const Timestamp now = clock();
+    const Timestamp now = async::system_now();
     const std::string lock_key = lock_key_of(key);
     if (find_live(key) || find_turn(lock_key, now)) return false;
     remove_waiters(lock_key, "", now);

@@ -21,9 +21,6 @@ class Store {
  public:
   Store(const std::filesystem::path& path, Database::Hooks hooks) : database_(path, std::move(hooks)), bell_(path) {}
 
-  // The host's clock.
-  static Timestamp clock();
-
   AcquireReply acquire(const AcquireRequest& request);
   ReleaseReply release(const LockId& id);
   ExtendReply extend(const LockId& id, std::chrono::milliseconds ttl);

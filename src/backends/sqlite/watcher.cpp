@@ -1,5 +1,7 @@
 #include "backends/sqlite/watcher.hpp"
 
+#include "async/system_now.hpp"
+
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -157,7 +159,7 @@ void Watcher::Shared::watch() {
 int Watcher::Shared::look(Store& store) {
   const auto queues = store.free_queues();
   if (queues.empty()) return -1;
-  const auto now = Store::clock();
+  const auto now = async::system_now();
   std::optional<Timestamp> next;
   const auto look_again_by = [&next](Timestamp time) { next = next ? std::min(*next, time) : time; };
   std::vector<Key> stalled;
@@ -183,11 +185,11 @@ int Watcher::Shared::look(Store& store) {
     } catch (const LockError& error) {
       // One key's trouble, such as another process that writes, must not hide the others.
       log_.debug(std::string("a queue could not be moved on, which is tried again: ") + error.what());
-      look_again_by(Store::clock() + std::chrono::milliseconds(20));
+      look_again_by(async::system_now() + std::chrono::milliseconds(20));
     }
   }
   if (!next) return -1;
-  return static_cast<int>(std::clamp<std::int64_t>((*next - Store::clock()).count() + 1, 1, look_again_later_ms));
+  return static_cast<int>(std::clamp<std::int64_t>((*next - async::system_now()).count() + 1, 1, look_again_later_ms));
 }
 
 }  // namespace syncguard::sqlite
