@@ -1,18 +1,36 @@
 #!/bin/sh
-# Every link of a document that leads into the repository leads to something.
+# Every link of a document that leads into the repository leads to something, and to a heading if it names one.
 # usage: links_test.sh DOCUMENT...
 set -eu
+export LC_ALL=C
+
+# What stands in a document outside of blocks of code.
+text_of() { awk '/^```/ { inside = !inside; next } !inside' "$1"; }
+# The anchors that a page has: its headings as GitHub names them, without punctuation, with hyphens for spaces.
+anchors_of() {
+  text_of "$1" | sed -n 's/^##* //p' | tr 'A-Z ' 'a-z-' | tr -d '!-,./:-@[-^`{-~' | awk '{ print $0 (seen[$0]++ ? "-" seen[$0] - 1 : "") }'
+}
+
 broken=0
+complain() {
+  echo "$1" >&2
+  broken=1
+}
 for document in "$@"; do
   # Code is no text: what looks like a link there is none.
-  targets=$(awk '/^```/ { inside = !inside; next } !inside' "$document" | sed 's/`[^`]*`//g' |
-    grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//; s/#.*//') || continue
+  # shellcheck disable=SC2016  # backquotes are meant
+  targets=$(text_of "$document" | sed 's/`[^`]*`//g' | grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//') || continue
   for target in $targets; do
     case $target in http://* | https://*) continue ;; esac
-    if [ ! -e "$(dirname "$document")/$target" ]; then
-      echo "$document: $target is not there" >&2
-      broken=1
+    page=$document
+    case $target in '#'*) ;; *) page=$(dirname "$document")/${target%%#*} ;; esac
+    if [ ! -e "$page" ]; then
+      complain "$document: $target is not there"
+      continue
     fi
+    case $target in
+      *#*) anchors_of "$page" | grep -qxF -e "${target#*#}" || complain "$document: $target has no such heading" ;;
+    esac
   done
 done
 exit "$broken"
