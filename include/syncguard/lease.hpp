@@ -69,7 +69,8 @@ class SYNCGUARD_EXPORT Lease {
 
   // Stops renewal, then releases. False if the lock was already gone, or for a lease that holds nothing. May throw
   // LockError. Then, too, renewal stays stopped, remaining() is zero and lost() silent: do not go on working; call it
-  // again, or leave it to the destructor or the ttl.
+  // again, or leave it to the destructor or the ttl. After an error in doubt, false may also mean that the release
+  // before had its effect.
   bool release(std::stop_token stop = {});
 
   // Gives the lease up without releasing: the lock lives on until its ttl is over, and belongs to whoever has its id.

@@ -34,7 +34,14 @@ BootClock::time_point BootClock::now() noexcept {
   return time_point(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
 }
 
-BootTimer::BootTimer(const asio::any_io_executor& executor) : descriptor_(executor, create_timer()) {}
+BootTimer::BootTimer(const asio::any_io_executor& executor) : descriptor_(executor) {
+  const int timer = create_timer();
+  asio::error_code error;
+  descriptor_.assign(timer, error);  // NOLINT(bugprone-unused-return-value): error says it
+  if (!error) return;
+  close(timer);
+  throw asio::system_error(error, "no timer for leases could be watched");
+}
 
 void BootTimer::arm(BootClock::time_point due) noexcept {
   // A zero would disarm the timer.

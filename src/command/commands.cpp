@@ -4,6 +4,7 @@
 
 #include <syncguard/registry.hpp>
 
+#include <csignal>
 #include <utility>
 
 namespace syncguard::command {
@@ -43,13 +44,15 @@ ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& 
     output.result({{"ok", false}, {"reason", "locked"}}, "");
     return exit_locked;
   }
-  // The lock outlives this process: whoever has its id goes on with it.
-  const LockId id = lease->detach();
+  // Whoever reads may be gone. Then nobody has the id, and the lock is given back.
+  std::signal(SIGPIPE, SIG_IGN);
   output.result({{"ok", true},
-                 {"lockId", id.str()},
+                 {"lockId", lease->id().str()},
                  {"fence", lease->fence().str()},
                  {"expiresAtMs", millis(lease->expires_at())}},
-                id.str());
+                lease->id().str());
+  // The lock outlives this process: whoever has its id goes on with it.
+  lease->detach();
   output.remark("acquired with fence " + lease->fence().str() + " until " + local_time(lease->expires_at()));
   return exit_yes;
 }

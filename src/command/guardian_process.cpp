@@ -142,12 +142,11 @@ class Guard {
   void obey(const Order& order) {
     switch (order.kind) {
       case Order::Kind::start:
-        deadline_ = BootTime(order.deadline);
+        prolong(order);
         start(order);
         break;
       case Order::Kind::prolong:
-        // Who was told to end has to, whatever comes now. Renewals only ever prolong.
-        if (state_ == State::running) deadline_ = std::max(deadline_, BootTime(order.deadline));
+        prolong(order);
         break;
       case Order::Kind::lock_is_gone:
         if (state_ != State::idle) begin_to_kill();
@@ -159,6 +158,11 @@ class Guard {
         go_on_asked_ = true;
         break;
     }
+  }
+
+  // Renewals only ever prolong, and may be told before the start; and who was told to end has to, whatever comes now.
+  void prolong(const Order& order) {
+    if (state_ == State::idle || state_ == State::running) deadline_ = std::max(deadline_, BootTime(order.deadline));
   }
 
   void start(const Order& order) {

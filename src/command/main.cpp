@@ -7,6 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -114,9 +117,20 @@ void protect_lock_ids(Words& arguments) {
   arguments.insert(arguments.end(), ids.begin(), ids.end());
 }
 
+// Opens what the caller closed, so that it cannot become a file or a socket of ours. To use it is an error all the
+// same, and the command of `run` finds it as closed as we did.
+void occupy_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) >= 0) continue;
+    [[maybe_unused]] const int opened =
+        ::open("/dev/null", (descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_descriptors();
   CLI::App app("Locks between processes, on one machine or many.");
   app.name("syncguard");
   app.footer(exit_codes);

@@ -1,6 +1,7 @@
 #include "locks/client.hpp"
 
 #include "async/fork.hpp"
+#include "core/bounded.hpp"
 #include "core/liveness.hpp"
 #include "core/random.hpp"
 #include "core/retry_schedule.hpp"
@@ -23,10 +24,6 @@ constexpr std::chrono::milliseconds grace{500};
 // How many callbacks of the application's may block before the next one has to wait.
 constexpr std::size_t callback_threads = 16;
 
-// Longer than anything runs, and short enough for every time arithmetic: "for ever" may be written as the longest
-// duration.
-constexpr std::chrono::hours longest_timeout{24 * 365};
-
 std::chrono::milliseconds checked_timeout(const ClientOptions& options, const Backend& backend) {
   const auto timeout = options.operation_timeout.value_or(backend.capabilities().operation_timeout);
   if (timeout <= std::chrono::milliseconds(0)) {
@@ -35,11 +32,11 @@ std::chrono::milliseconds checked_timeout(const ClientOptions& options, const Ba
   if (options.dispose_timeout < std::chrono::milliseconds(0)) {
     throw LockError(ErrorCode::invalid_argument, "dispose_timeout must not be negative");
   }
-  return std::min<std::chrono::milliseconds>(timeout, longest_timeout);
+  return core::bounded(timeout);
 }
 
 ClientOptions bounded(ClientOptions options) {
-  options.dispose_timeout = std::min<std::chrono::milliseconds>(options.dispose_timeout, longest_timeout);
+  options.dispose_timeout = core::bounded(options.dispose_timeout);
   return options;
 }
 
@@ -134,7 +131,8 @@ asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest req
       const auto now = steady_clock::now();
       if (now >= bound) co_return;
       const auto delay = core::retry_delay(WaitOptions{}, retry, client->random({}));
-      const auto reason = co_await pause->wait(std::min(now + delay, bound), client->stop_token());
+      // Closing waits for this, as long as it can.
+      const auto reason = co_await pause->wait(std::min(now + delay, bound), limits.stop);
       if (reason == async::WakeUp::Reason::stopped) co_return;
     }
   } catch (const LockError& error) {

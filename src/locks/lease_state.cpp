@@ -216,10 +216,16 @@ void LeaseState::stop_renewing() {
 }
 
 asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
-  const auto reply = co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view());
-  const std::lock_guard lock(mutex_);
-  machine_.end();
-  co_return std::holds_alternative<Released>(reply);
+  try {
+    const auto reply = co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view());
+    const std::lock_guard lock(mutex_);
+    machine_.end();
+    co_return std::holds_alternative<Released>(reply);
+  } catch (const LockError& error) {
+    const std::lock_guard lock(mutex_);
+    release_in_doubt_ = release_in_doubt_ || error.in_doubt();
+    throw;
+  }
 }
 
 asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
@@ -242,9 +248,13 @@ asio::awaitable<std::optional<LockError>> LeaseState::dispose() {
     stop_renewing();
     co_await take_turn(limits);
     const Turn turn(*this);
-    if (!is_over() && !was_released_for_close() && !co_await send_release(limits)) {
-      failure = LockError(ErrorCode::internal, "the lock was gone when it was released: the section outlived its lock")
-                    .about(key_.str(), id_.view());
+    if (!is_over() && !was_released_for_close()) {
+      const bool was_ours = co_await send_release(limits);
+      if (!was_ours && !may_have_been_released()) {
+        failure =
+            LockError(ErrorCode::internal, "the lock was gone when it was released: the section outlived its lock")
+                .about(key_.str(), id_.view());
+      }
     }
   } catch (const LockError& error) {
     // Aborted means that the client was closed, which tried to release this lease itself.
@@ -282,6 +292,11 @@ asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
 bool LeaseState::was_released_for_close() const noexcept {
   const std::lock_guard lock(mutex_);
   return released_for_close_;
+}
+
+bool LeaseState::may_have_been_released() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return release_in_doubt_;
 }
 
 void LeaseState::client_closed() {

@@ -80,6 +80,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   asio::awaitable<bool> send_release(const CallLimits& limits);
 
   [[nodiscard]] bool was_released_for_close() const noexcept;
+  [[nodiscard]] bool may_have_been_released() const noexcept;
   void stop_renewing();
   void end();
   void reschedule();  // with mutex_ held
@@ -97,6 +98,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   LeaseMachine machine_;
   bool turn_taken_ = false;
   bool released_for_close_ = false;  // though still to be called lost
+  bool release_in_doubt_ = false;    // if it is gone, then perhaps by our own request
   std::vector<std::shared_ptr<async::WakeUp>> waiting_for_turn_;
   // Of the renewal that is under way.
   std::stop_source renewal_stop_{std::nostopstate};

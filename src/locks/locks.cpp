@@ -4,6 +4,9 @@
 #include <syncguard/async.hpp>
 #include <syncguard/registry.hpp>
 
+#include <exception>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace syncguard {
@@ -16,8 +19,14 @@ Locks make_locks(std::unique_ptr<Backend> backend, ClientOptions options,
   if (!backend) throw LockError(ErrorCode::invalid_argument, "there is no backend");
   if (options.telemetry) backend = with_telemetry(std::move(backend), *std::exchange(options.telemetry, {}));
   auto callbacks = std::make_shared<const Callbacks>(options.callbacks);
-  auto client = std::make_shared<detail::Client>(std::move(backend), std::move(options), std::move(executor));
-  return LocksAccess::make(std::make_shared<detail::ClientHandle>(std::move(client)), std::move(callbacks));
+  try {
+    auto client = std::make_shared<detail::Client>(std::move(backend), std::move(options), std::move(executor));
+    return LocksAccess::make(std::make_shared<detail::ClientHandle>(std::move(client)), std::move(callbacks));
+  } catch (const std::system_error& error) {
+    throw LockError(ErrorCode::internal,
+                    std::string("the system has no thread or descriptor left for a client: ") + error.what(),
+                    Effect::none, {.cause = std::current_exception()});
+  }
 }
 
 Locks open_url(std::string_view text, ClientOptions options, std::optional<asio::any_io_executor> executor) {

@@ -137,7 +137,8 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
       }
       case AcquireLoop::Step::attempt: {
         const CallLimits limits = call.limits();
-        request.can_wait = loop.can_wait(steady_clock::now());
+        // What is in doubt has to be asked for, not put off.
+        request.can_wait = loop.can_wait(steady_clock::now()) && !loop.in_doubt();
         std::optional<Attempt> answer;
         try {
           answer = co_await attempt(*client, request, limits);

@@ -169,7 +169,7 @@ TEST_F(FirestoreFailures, EveryStatusHasItsMeaning) {
   const std::vector<Refusal> refusals = {
       {StatusCode::PERMISSION_DENIED, ErrorCode::auth_failed, ErrorCode::auth_failed, false},
       {StatusCode::UNAUTHENTICATED, ErrorCode::auth_failed, ErrorCode::auth_failed, false},
-      {StatusCode::RESOURCE_EXHAUSTED, ErrorCode::rate_limited, ErrorCode::rate_limited, false},
+      {StatusCode::RESOURCE_EXHAUSTED, ErrorCode::rate_limited, ErrorCode::rate_limited, true},
       {StatusCode::INVALID_ARGUMENT, ErrorCode::invalid_argument, ErrorCode::invalid_argument, false},
       {StatusCode::UNAVAILABLE, ErrorCode::service_unavailable, ErrorCode::service_unavailable, true},
       {StatusCode::INTERNAL, ErrorCode::service_unavailable, ErrorCode::service_unavailable, true},

@@ -409,6 +409,14 @@ TEST(PostgresFailures, AServerThatIsStoppedEndsWhatIsUnderWayAndIsFoundAgain) {
   }
 }
 
+TEST(PostgresFailures, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
+  PostgresServer server;
+  setup_postgres_schema({.connection = server.url()});
+  const SharedEvidence evidence;
+  survive_kills([&] { return open_patiently(server.url()); }, *evidence);
+  EXPECT_GE(std::stoull(server.execute("SELECT fence FROM syncguard_fence_counters")), evidence->newest_fence.load());
+}
+
 TEST(PostgresFailures, AServerStoppedAgainAndAgainLetsNobodyInTwiceAndLosesNoFence) {
   PostgresServer server;
   setup_postgres_schema({.connection = server.url()});

@@ -328,6 +328,13 @@ TEST(RedisFailures, ManyThreadsOfOneClientGetOverARestart) {
   for (auto& thread : threads) thread.join();
 }
 
+TEST(RedisFailures, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
+  RedisServer server;
+  const SharedEvidence evidence;
+  survive_kills([&] { return open_patiently(server.url()); }, *evidence);
+  EXPECT_GE(std::stoull(server.command({"GET", "syncguard:fence:syncguard:storm"})), evidence->newest_fence.load());
+}
+
 TEST(RedisFailures, AServerKilledAgainAndAgainLetsNobodyInTwiceAndLosesNoFence) {
   RedisServer server({.durable = true});
   const SharedEvidence evidence;

@@ -20,8 +20,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <iterator>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -277,6 +277,22 @@ TEST_F(Sqlite, AChildThatWasForkedWithTheFileOpenIsRefused) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST_F(Sqlite, WaitersAreWokenByTheNewFileToo) {
+  auto holder = client();
+  auto waiter = client();
+  // Who waits like this is woken, or waits for long.
+  const AcquireOptions patient{.wait = {.timeout = 60s, .retry_delay = 60s, .max_delay = 60s}};
+  for (const bool remove_files : {false, true}) {
+    if (remove_files) std::filesystem::remove_all(path.parent_path());
+    auto lease = holder.acquire("key", {.ttl = 10min});
+    auto waiting = std::async(std::launch::async, [&] { (void)waiter.acquire("key", patient); });
+    ASSERT_TRUE(eventually([&] { return Outsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+    EXPECT_TRUE(lease.release());
+    EXPECT_EQ(waiting.wait_for(20s), std::future_status::ready) << (remove_files ? "new" : "old");
+    waiting.get();
+  }
+}
+
 TEST_F(Sqlite, GoesOnInTheNewFileWhenTheOldOneWasRemoved) {
   auto locks = client();
   auto other = client();
@@ -357,56 +373,12 @@ TEST_F(Sqlite, FindsItsDefaultPlaceInTheEnvironment) {
 }
 
 TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
-  const auto duration = storm_length(4s);
-  constexpr int workers = 20;
   { (void)client().is_locked("storm"); }
-  const SharedEvidence shared;
-  auto& evidence = *shared;
-  std::vector<pid_t> children(workers);
-  const auto start_worker = [&](int worker) {
-    evidence.killed[static_cast<std::size_t>(worker)] = false;
-    children[static_cast<std::size_t>(worker)] = fork();
-    if (children[static_cast<std::size_t>(worker)] == 0) {
-      // So long that a worker that has to wait for its time on a processor is not taken for dead.
-      fight([this] { return client(); }, worker, evidence, 2s);
-    }
-  };
-  for (int worker = 0; worker < workers; ++worker) start_worker(worker);
-
-  std::mt19937 random(std::random_device{}());
-  const auto end = steady_clock::now() + duration;
-  // On a machine that is busy with other tests it takes longer until enough has happened.
-  const auto latest_end = end + 60s;
-  int kills = 0;
-  while (steady_clock::now() < end || ((evidence.turns <= 10 || kills <= 20) && steady_clock::now() < latest_end)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
-    const int worker = static_cast<int>(random() % workers);
-    const pid_t child = children[static_cast<std::size_t>(worker)];
-    kill(child, SIGSTOP);  // so that it does not move between the note and the kill
-    evidence.killed[static_cast<std::size_t>(worker)] = true;
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-    ++kills;
-    // It must not be taken for the killed one, should that still count as inside.
-    int inside = worker;
-    evidence.inside.compare_exchange_strong(inside, -1);
-    start_worker(worker);
-  }
-  for (const pid_t child : children) kill(child, SIGKILL);
-  for (const pid_t child : children) waitpid(child, nullptr, 0);
-
-  EXPECT_EQ(evidence.overlaps, 0);
-  EXPECT_EQ(evidence.fences_out_of_order, 0);
-  EXPECT_EQ(evidence.failures, 0);
-  EXPECT_GT(evidence.turns, 10);
-  EXPECT_GT(kills, 20);
+  const SharedEvidence evidence;
+  survive_kills([this] { return client(); }, *evidence);
   Outsider outsider(path);
   EXPECT_EQ(outsider("PRAGMA integrity_check"), "ok");
-  EXPECT_GE(std::stoull(outsider("SELECT fence FROM syncguard_fence_counters")), evidence.newest_fence.load());
-  RecordProperty("turns", evidence.turns);
-  std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
-              static_cast<unsigned long long>(evidence.newest_fence.load()));
-  EXPECT_TRUE(client().acquire("storm", {.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}}));
+  EXPECT_GE(std::stoull(outsider("SELECT fence FROM syncguard_fence_counters")), evidence->newest_fence.load());
 }
 
 }  // namespace

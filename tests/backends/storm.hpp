@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include <exception>
 #include <functional>
 #include <new>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -35,6 +37,7 @@ struct Evidence {
   std::atomic<std::uint64_t> newest_fence{0};
   std::atomic<int> inside{-1};
   std::array<std::atomic<bool>, most_workers> killed{};
+  std::array<std::atomic<std::int64_t>, most_workers> holds_until{};  // see ticks()
   std::array<std::atomic<int>, most_workers> turns_of{};
   std::atomic<int> overlaps{0};
   std::atomic<int> fences_out_of_order{0};
@@ -68,12 +71,21 @@ inline std::chrono::seconds storm_length(std::chrono::seconds usual) {
   return chosen != nullptr ? std::chrono::seconds(std::atoi(chosen)) : usual;
 }
 
+inline std::int64_t ticks() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
 // One turn inside, as evidence.
 inline void take_turn(const Lease& lease, int worker, Evidence& evidence) {
-  const int before = evidence.inside.exchange(worker);
-  if (before >= 0 && !evidence.killed[static_cast<std::size_t>(before)]) ++evidence.overlaps;
   const auto fence = lease.fence().value();
-  if (evidence.newest_fence.exchange(fence) >= fence) ++evidence.fences_out_of_order;
+  evidence.holds_until[static_cast<std::size_t>(worker)] =
+      ticks() + std::chrono::steady_clock::duration(lease.remaining()).count();
+  const int before = evidence.inside.exchange(worker);
+  const auto newest = evidence.newest_fence.exchange(fence);
+  // A worker that did not run until its lock was over is no evidence of anything, as newcomer or as the one before.
+  if (lease.remaining() > std::chrono::milliseconds(0)) {
+    const auto other = static_cast<std::size_t>(std::max(before, 0));
+    if (before >= 0 && !evidence.killed[other] && evidence.holds_until[other] > ticks()) ++evidence.overlaps;
+    if (newest >= fence) ++evidence.fences_out_of_order;
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
   ++evidence.turns;
   ++evidence.turns_of[static_cast<std::size_t>(worker)];
@@ -81,14 +93,15 @@ inline void take_turn(const Lease& lease, int worker, Evidence& evidence) {
 }
 
 // What a worker process does until it is killed.
-[[noreturn]] inline void fight(const std::function<Locks()>& open_client, int worker, Evidence& evidence,
-                               std::chrono::milliseconds ttl) {
+[[noreturn]] inline void fight(const std::function<Locks()>& open_client, int worker, Evidence& evidence) {
   using namespace std::chrono_literals;
+  // Not to survive the test, however that ends.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
     auto locks = open_client();
     for (;;) {
-      const auto lease =
-          locks.acquire("storm", {.ttl = ttl, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
+      const auto lease = locks.acquire(
+          "storm", {.ttl = 300ms, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
       take_turn(lease, worker, evidence);
     }
   } catch (const std::exception& error) {
@@ -96,6 +109,51 @@ inline void take_turn(const Lease& lease, int worker, Evidence& evidence) {
     std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
     _exit(1);
   }
+}
+
+// Kills processes at any instant while they fight over a lock, and starts others in their place. Nobody is let in
+// twice, no fence comes twice, and the lock is to be had afterwards. Forks, so that it has to come before any threads.
+inline void survive_kills(const std::function<Locks()>& open_client, Evidence& evidence) {
+  using namespace std::chrono_literals;
+  using std::chrono::steady_clock;
+  constexpr int workers = 20;
+  std::vector<pid_t> children(workers);
+  const auto start_worker = [&](std::size_t worker) {
+    evidence.killed[worker] = false;
+    children[worker] = fork();
+    if (children[worker] == 0) fight(open_client, static_cast<int>(worker), evidence);
+  };
+  for (std::size_t worker = 0; worker < workers; ++worker) start_worker(worker);
+
+  std::mt19937 random(std::random_device{}());
+  const auto end = steady_clock::now() + storm_length(4s);
+  // On a machine that is busy with other tests it takes longer until enough has happened.
+  const auto latest_end = end + 60s;
+  int kills = 0;
+  while (steady_clock::now() < end || ((evidence.turns <= 10 || kills <= 20) && steady_clock::now() < latest_end)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+    const auto worker = static_cast<std::size_t>(random() % workers);
+    kill(children[worker], SIGSTOP);  // so that it does not move between the note and the kill
+    evidence.killed[worker] = true;
+    kill(children[worker], SIGKILL);
+    waitpid(children[worker], nullptr, 0);
+    ++kills;
+    // It must not be taken for the killed one, should that still count as inside.
+    int inside = static_cast<int>(worker);
+    evidence.inside.compare_exchange_strong(inside, -1);
+    start_worker(worker);
+  }
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+
+  EXPECT_EQ(evidence.overlaps, 0);
+  EXPECT_EQ(evidence.fences_out_of_order, 0);
+  EXPECT_EQ(evidence.failures, 0);
+  EXPECT_GT(evidence.turns, 10);
+  EXPECT_GT(kills, 20);
+  EXPECT_TRUE(open_client().acquire("storm", {.wait = {.timeout = 30s, .max_retries = 1000}}));
+  std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
+              static_cast<unsigned long long>(evidence.newest_fence.load()));
 }
 
 // What a worker process does until it is killed, where the server is what fails: it counts what must not happen and

@@ -2,6 +2,7 @@
 
 #include "contract/contract.hpp"
 #include "contract/parts.hpp"
+#include "eventually.hpp"
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
@@ -61,6 +62,24 @@ TEST_P(Contract, AStopEndsTheWaitOfTheFirstInLineAndOfThoseBehind) {
   const auto requested = std::chrono::steady_clock::now();
   stop.request_stop();
   for (auto& end : ends) EXPECT_LT(end.get() - requested, promptly);
+}
+
+TEST_P(Contract, AStopEndsAWaitWithinFiftyMilliseconds) {
+  auto holder = open_client(store());
+  auto locks = open_client(store());
+  const auto lease = holder.acquire("key", {.ttl = 10min});
+  const auto ends_in_time = [&] {
+    std::stop_source stop;
+    auto waiting = std::async(std::launch::async, [&] {
+      expect_code(ErrorCode::aborted, [&] { (void)locks.acquire("key", {.wait = endless}, stop.get_token()); });
+      return std::chrono::steady_clock::now();
+    });
+    std::this_thread::sleep_for(50ms);
+    const auto requested = std::chrono::steady_clock::now();
+    stop.request_stop();
+    return waiting.get() - requested < 50ms;
+  };
+  EXPECT_TRUE(succeeds_once(ends_in_time));
 }
 
 TEST_P(Contract, AStopForTheWaitAloneEndsItToo) {

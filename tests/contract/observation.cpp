@@ -85,6 +85,27 @@ TEST_P(Contract, TheSameScenarioGivesTheSameEvents) {
                          }));
 }
 
+// For events only: to callers both are gone.
+TEST_P(Contract, WhatHasExpiredIsToldFromWhatNeverWas) {
+  EventLog log;
+  auto locks = open_client(store(), {.telemetry = log.options()});
+  const auto expired = LockId::generate();
+  const auto long_ago = store().now() - 1min;
+  store().put(
+      {.key = "key", .lock_id = expired, .expires_at = long_ago + 1s, .acquired_at = long_ago, .fence = Fence(1)});
+  for (const auto& id : {expired, LockId::generate()}) {
+    EXPECT_FALSE(locks.extend(id, 1s));
+    EXPECT_FALSE(locks.release(id));
+  }
+  locks.close();
+  EXPECT_EQ(log.lines(), (std::vector<std::string>{
+                             "extend fail expired id",
+                             "release fail expired id",
+                             "extend fail not-found id",
+                             "release fail not-found id",
+                         }));
+}
+
 TEST_P(Contract, EventsCarryHashesAndNeverRawIdentifiersUnasked) {
   EventLog log;
   auto locks = open_client(store(), {.telemetry = log.options()});

@@ -56,8 +56,9 @@ struct Outcome {
 class CommandProcess {
  public:
   // Its URL comes from the environment, as in a cron job.
-  CommandProcess(const std::string& url, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), SYNCGUARD_COMMAND);
+  CommandProcess(const std::string& url, std::vector<std::string> arguments,
+                 const std::string& program = SYNCGUARD_COMMAND) {
+    arguments.insert(arguments.begin(), program);
     const auto out = folder_.path() / "out";
     const auto err = folder_.path() / "err";
     const pid_t parent = getpid();

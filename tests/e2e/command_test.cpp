@@ -25,6 +25,9 @@ struct Command : ::testing::Test {
   [[nodiscard]] Outcome run(std::vector<std::string> arguments) const {
     return CommandProcess(url, std::move(arguments)).finish();
   }
+  [[nodiscard]] Outcome in_shell(const std::string& line) const {
+    return CommandProcess(url, {"-c", line}, "/bin/bash").finish();
+  }
 };
 
 TEST_F(Command, SaysWhatIsWrongWithItsArguments) {
@@ -117,6 +120,23 @@ TEST_F(Command, TakesNothingForAnAnswer) {
   const auto outcome = CommandProcess("", {"acquire", "key"}).finish();
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("SYNCGUARD_URL, is empty"));
+}
+
+// Who cannot be told the id could never release the lock.
+TEST_F(Command, GivesALockBackWhoseIdCannotBeWritten) {
+  for (const std::string place : {"> /dev/full", ">&-", "| true"}) {
+    const auto outcome = in_shell("set -o pipefail; sleep 0.1 | " SYNCGUARD_COMMAND " acquire key " + place);
+    EXPECT_EQ(outcome.exit_code, 70) << place;
+    EXPECT_THAT(outcome.err, HasSubstr("could not be written")) << place;
+    EXPECT_EQ(run({"is-locked", "key"}).exit_code, 1) << place;
+  }
+}
+
+TEST_F(Command, RunsWhereTheStandardFilesAreClosed) {
+  EXPECT_EQ(in_shell(SYNCGUARD_COMMAND " -v run --key key -- true <&- >&- 2>&-").exit_code, 0);
+  const auto outcome = in_shell(SYNCGUARD_COMMAND " -q run --key key -- sh -c 'readlink /proc/$$/fd/[01] >&2' <&- >&-");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err, "") << "its files are closed as ours were";
 }
 
 TEST_F(Command, TellsItsVersionAndBackends) {

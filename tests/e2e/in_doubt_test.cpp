@@ -165,6 +165,38 @@ TEST(InDoubt, ARetractionThatFailsIsTriedAgain) {
   EXPECT_EQ(client.faults.calls(Operation::retract), 3U);
 }
 
+TEST(InDoubt, ARetractionThatFailsIsTriedAgainWhileTheClientCloses) {
+  const auto store = std::make_shared<MemoryStore>();
+  {
+    FaultControl faults;
+    Locks locks(with_faults(make_memory_backend({.store = store}), faults), {.dispose_timeout = 1min});
+    faults.next(Operation::acquire, Fault::lose_reply());
+    faults.next(Operation::retract, Fault::fail(ErrorCode::service_unavailable), 2);
+    expect_error(ErrorCode::network_timeout, [&] { (void)locks.try_acquire("key"); });
+    EXPECT_TRUE(store->stored("key"));
+  }
+  EXPECT_FALSE(store->stored("key")) << "nobody is left who could take it back";
+}
+
+TEST(InDoubt, AReleaseThatWorkedInDoubtIsNoAlarm) {
+  std::atomic<int> alarms{0};
+  FaultyClient client({.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { ++alarms; }}});
+  {
+    auto lease = client.locks.acquire("key");
+    client.faults.next(Operation::release, Fault::lose_reply());
+    expect_error(ErrorCode::network_timeout, [&] { (void)lease.release(); });
+    EXPECT_FALSE(client.store->stored("key")) << "it did arrive";
+  }
+  EXPECT_EQ(alarms, 0);
+  {
+    auto lease = client.locks.acquire("key");
+    client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+    expect_error(ErrorCode::service_unavailable, [&] { (void)lease.release(); });
+    EXPECT_TRUE(client.locks.release(lease.id())) << "by somebody else";
+  }
+  EXPECT_EQ(alarms, 1);
+}
+
 TEST(InDoubt, AStopEndsAnAcquireThatIsUnderWayAndItsClearingUpNeverOvertakesIt) {
   FaultyClient client({.operation_timeout = 60s});
   Gate gate;

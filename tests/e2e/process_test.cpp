@@ -2,6 +2,7 @@
 
 #include "e2e/faulty_client.hpp"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,33 @@ TEST(Process, InAForkedChildALeaseIsInertAndTheClientRefuses) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_TRUE(client.locks.is_locked("key")) << "the lock is the parent's";
   EXPECT_TRUE(lease->release());
+}
+
+TEST(Process, WithoutDescriptorsAClientCannotBeMadeAndSaysSo) {
+  const pid_t child = fork();
+  if (child == 0) {
+    // From none to enough for a client.
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(1);
+    limit.rlim_cur = 3;
+    for (int opened = 0; opened < 3; ++limit.rlim_cur) {
+      if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(2);
+      try {
+        const auto locks = open("memory:");
+        ++opened;
+      } catch (const LockError& error) {
+        if (error.code() != ErrorCode::internal) _exit(3);
+      } catch (const std::exception&) {
+        _exit(4);
+      }
+      if (limit.rlim_cur > 100) _exit(5);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Process, ThreadsOfTheLibraryBlockAllSignals) {

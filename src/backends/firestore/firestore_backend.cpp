@@ -3,6 +3,7 @@
 #include "backends/firestore/database.hpp"
 #include "backends/firestore/diagnosis.hpp"
 #include "backends/firestore/listener.hpp"
+#include "core/bounded.hpp"
 #include "core/cleanup_pace.hpp"
 #include "core/fence_limit.hpp"
 #include "core/liveness.hpp"
@@ -382,6 +383,7 @@ std::unique_ptr<Backend> make_firestore_backend(FirestoreOptions options, Log lo
   check_name(options.project, "the name of a project");
   check_name(options.database, "the name of a database");
   if (options.operation_timeout <= options.operation_timeout.zero()) refuse("operation_timeout must be positive");
+  options.operation_timeout = core::bounded(options.operation_timeout);
   const bool emulated = !options.emulator.empty();
   if (!emulated && options.endpoint.empty()) refuse("endpoint is empty: leave it out for Firestore itself");
   Endpoint endpoint{.address = emulated ? options.emulator : options.endpoint,

@@ -58,8 +58,8 @@ LockError commit_error(const grpc::Status& status) {
     case grpc::StatusCode::PERMISSION_DENIED:
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::INVALID_ARGUMENT:
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
       return error_of(status, Effect::none);
+    // RESOURCE_EXHAUSTED too: gRPC makes it of a stream that was cut off as well.
     default:
       return error_of(status, Effect::in_doubt);
   }

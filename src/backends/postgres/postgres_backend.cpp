@@ -2,6 +2,7 @@
 #include "backends/postgres/diagnosis.hpp"
 #include "backends/postgres/server.hpp"
 #include "backends/postgres/server_error.hpp"
+#include "core/bounded.hpp"
 #include "core/cleanup_pace.hpp"
 #include "core/fence_limit.hpp"
 #include "core/reservation.hpp"
@@ -265,6 +266,8 @@ void validate(const PostgresOptions& options) {
 
 std::unique_ptr<Backend> make_postgres_backend(PostgresOptions options, Log log) {
   validate(options);
+  options.connect_timeout = core::bounded(options.connect_timeout);
+  options.operation_timeout = core::bounded(options.operation_timeout);
   return std::make_unique<PostgresBackend>(std::move(options), std::move(log));
 }
 
@@ -279,7 +282,7 @@ void setup_postgres_schema(const PostgresOptions& options) {
       "BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock(hashtext('syncguard setup'));\n" +
       postgres_schema(options) + "COMMIT;";
   const std::unique_ptr<PGconn, void (*)(PGconn*)> connection(
-      postgres::connect_blocking(options.connection, options.connect_timeout), PQfinish);
+      postgres::connect_blocking(options.connection, core::bounded(options.connect_timeout)), PQfinish);
   if (PQstatus(connection.get()) != CONNECTION_OK) throw postgres::connect_error(PQerrorMessage(connection.get()));
   PQsetNoticeProcessor(
       connection.get(), [](void*, const char*) {}, nullptr);

@@ -1,5 +1,6 @@
 #include "backends/redis/diagnosis.hpp"
 
+#include "async/system_now.hpp"
 #include "backends/redis/command.hpp"
 #include "backends/redis/info.hpp"
 #include "core/clock_skew.hpp"
@@ -127,7 +128,7 @@ asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner) {
       const auto sent_at = steady_clock::now();
       const Reply reply = co_await examiner.ask(std::move(request));
       const auto took = steady_clock::now() - sent_at;
-      const auto host_time = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
+      const auto host_time = async::system_now();
       if (reply.is_error()) throw LockError(ErrorCode::auth_failed, "TIME is refused: " + reply.text);
       const auto skew = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took), time_of(reply));
       contact.answered(took, skew);

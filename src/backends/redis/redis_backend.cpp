@@ -1,6 +1,8 @@
 #include "backends/redis/diagnosis.hpp"
 #include "backends/redis/server.hpp"
+#include "core/bounded.hpp"
 #include "core/cleanup_pace.hpp"
+#include "core/fence_limit.hpp"
 #include "core/hexadecimal.hpp"
 #include "core/liveness.hpp"
 
@@ -148,7 +150,7 @@ class RedisBackend : public Backend {
       case Verdict::no:
         co_return Contended{duration_at(reply, 1)};
       case Verdict::counter_at_end:
-        throw LockError(ErrorCode::internal, "the key's fence counter is at its end, or damaged");
+        throw core::counter_at_end();
       default:
         refuse_reply();
     }
@@ -280,6 +282,8 @@ void validate(const RedisOptions& options) {
 
 std::unique_ptr<Backend> make_redis_backend(RedisOptions options, Log log) {
   validate(options);
+  options.connect_timeout = core::bounded(options.connect_timeout);
+  options.operation_timeout = core::bounded(options.operation_timeout);
   return std::make_unique<RedisBackend>(std::move(options), log);
 }
 

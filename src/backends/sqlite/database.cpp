@@ -109,6 +109,9 @@ Database::Database(const std::filesystem::path& path, Hooks hooks)
                                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
   connection_.reset(opened);
   if (result != SQLITE_OK) fail(result);
+  // Of a text in a file that anybody may have written. Ours are far shorter.
+  constexpr int longest_text = 1'000'000;
+  sqlite3_limit(connection_.get(), SQLITE_LIMIT_LENGTH, longest_text);
   sqlite3_busy_handler(connection_.get(), wait_a_little, &hooks_.keep_waiting);
   prepare_file();
 }

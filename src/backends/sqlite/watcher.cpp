@@ -54,6 +54,7 @@ class Watcher::Shared {
 
   // The time until somebody has to look again, in milliseconds, or -1.
   int look(Store& store);
+  void listen_for_bell();
   void interrupt();
 
   const std::filesystem::path path_;
@@ -90,9 +91,13 @@ void Watcher::add(const Key& key, const LockId& waiter, std::function<void()> wa
 void Watcher::remove(const LockId& waiter) { shared_->remove(waiter); }
 
 void Watcher::Shared::prepare() {
-  if (!bell_) bell_.emplace(path_);
   if (inotify_ < 0) inotify_ = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (interrupt_ < 0) interrupt_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  listen_for_bell();
+}
+
+void Watcher::Shared::listen_for_bell() {
+  bell_.emplace(path_);
   if (inotify_ < 0 || interrupt_ < 0 || inotify_add_watch(inotify_, bell_->path().c_str(), IN_MODIFY) < 0) {
     throw LockError(ErrorCode::rate_limited,
                     "no watch for waiters could be had from the system: " + std::generic_category().message(errno));
@@ -146,6 +151,8 @@ void Watcher::Shared::watch() {
     try {
       if (store && store->has_moved()) store.reset();
       if (!store) {
+        // With the database the bell may be another file, too.
+        listen_for_bell();
         store.emplace(path_, Database::Hooks{.keep_waiting = [] { return false; }, .may_write = [] { return true; }});
       }
       timeout = look(*store);
