@@ -376,27 +376,24 @@ TEST(PostgresFailures, AServerThatHangsGivesNetworkTimeoutInTimeAndIsUsedAgain) 
 }
 
 TEST(PostgresFailures, AServerThatIsStoppedEndsWhatIsUnderWayAndIsFoundAgain) {
-  PostgresServer server;
+  PostgresServer server({.configuration = {"max_prepared_transactions = 1"}});
   setup_postgres_schema({.connection = server.url()});
   auto locks = open(server.url("?application_name=test&operation_timeout=20s"));
   const auto lease = locks.acquire("held", {.ttl = 10min});
   for (const bool fast : {true, false}) {
+    // Somebody who stands in the way until after the end: a connection might be ended first, and ours have the lock.
+    server.execute(take_advisory_lock + "; PREPARE TRANSACTION 'in the way'");
     std::optional<LockError> error;
-    std::thread acquiring;
-    {
-      Outsider outsider(server);
-      outsider(take_advisory_lock);
-      acquiring = std::thread([&] { error = error_of([&] { (void)locks.try_acquire("key"); }); });
-      EXPECT_TRUE(eventually([&] {
-        return server.execute(
-                   "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'test' AND "
-                   "wait_event_type = 'Lock'") == "1";
-      }));
-      if (fast) {
-        server.stop_fast();
-      } else {
-        server.stop_at_once();
-      }
+    std::thread acquiring([&] { error = error_of([&] { (void)locks.try_acquire("key"); }); });
+    EXPECT_TRUE(eventually([&] {
+      return server.execute(
+                 "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'test' AND "
+                 "wait_event_type = 'Lock'") == "1";
+    }));
+    if (fast) {
+      server.stop_fast();
+    } else {
+      server.stop_at_once();
     }
     acquiring.join();
     ASSERT_TRUE(error);
@@ -404,6 +401,7 @@ TEST(PostgresFailures, AServerThatIsStoppedEndsWhatIsUnderWayAndIsFoundAgain) {
     EXPECT_TRUE(error->in_doubt());
     expect_error(ErrorCode::service_unavailable, [&] { (void)locks.is_locked("held"); });
     server.start();
+    server.execute("ROLLBACK PREPARED 'in the way'");
     EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("held"); }); }));
     EXPECT_TRUE(locks.owns(lease.id())) << "what was granted is still there";
   }
