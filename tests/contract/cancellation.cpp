@@ -30,16 +30,16 @@ TEST_P(Contract, AStopRequestedBeforeEndsEveryOperationWithoutEffect) {
   auto lease = locks.try_acquire("held");
   ASSERT_TRUE(lease);
   const auto stop = stopped();
-  expect_code(ErrorCode::aborted, [&] { (void)locks.try_acquire("key", {}, stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.acquire("key", {}, stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.release(lease->id(), stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.extend(lease->id(), 1s, stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.is_locked("held", stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.lookup(Key("held"), stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.lookup(lease->id(), stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.get_by_id_raw(lease->id(), stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)locks.owns(lease->id(), stop); });
-  expect_code(ErrorCode::aborted, [&] { (void)lease->extend(1s, stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.try_acquire("key", {}, stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.acquire("key", {}, stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.release(lease->id(), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.extend(lease->id(), 1s, stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.is_locked("held", stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.lookup(Key("held"), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.lookup(lease->id(), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.get_by_id_raw(lease->id(), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.owns(lease->id(), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)lease->extend(1s, stop); });
   EXPECT_FALSE(store().is_stored("key"));
   EXPECT_TRUE(locks.is_locked("held"));
   EXPECT_GT(lease->remaining(), 20s);
@@ -54,7 +54,7 @@ TEST_P(Contract, AStopEndsTheWaitOfTheFirstInLineAndOfThoseBehind) {
   std::vector<std::future<std::chrono::steady_clock::time_point>> ends;
   for (int i = 0; i < 3; ++i) {
     ends.push_back(std::async(std::launch::async, [&] {
-      expect_code(ErrorCode::aborted, [&] { (void)locks.acquire("key", {.wait = endless}, stop.get_token()); });
+      expect_error(ErrorCode::aborted, [&] { (void)locks.acquire("key", {.wait = endless}, stop.get_token()); });
       return std::chrono::steady_clock::now();
     }));
   }
@@ -90,7 +90,7 @@ TEST_P(Contract, AStopForTheWaitAloneEndsItToo) {
     const auto token = stop.get_token();
     AcquireOptions options{.wait = endless};
     options.wait.stop = &token;
-    expect_code(ErrorCode::aborted, [&] { (void)locks.acquire("key", options); });
+    expect_error(ErrorCode::aborted, [&] { (void)locks.acquire("key", options); });
   });
   std::this_thread::sleep_for(20ms);
   stop.request_stop();
@@ -111,8 +111,8 @@ TEST_P(Contract, AStopForTheWaitAloneEndsItsAsynchronousTwinsToo) {
   stop.request_stop();
   EXPECT_EQ(acquiring.wait_for(promptly), std::future_status::ready);
   EXPECT_EQ(with_lock.wait_for(promptly), std::future_status::ready);
-  expect_code(ErrorCode::aborted, [&] { (void)acquiring.get(); });
-  expect_code(ErrorCode::aborted, [&] { with_lock.get(); });
+  expect_error(ErrorCode::aborted, [&] { (void)acquiring.get(); });
+  expect_error(ErrorCode::aborted, [&] { with_lock.get(); });
 }
 
 TEST_P(Contract, TheCancellationSlotOfATokenStopsAnAsynchronousWait) {
@@ -129,7 +129,7 @@ TEST_P(Contract, TheCancellationSlotOfATokenStopsAnAsynchronousWait) {
   asio::post(context, [&] { signal.emit(asio::cancellation_type::terminal); });
   context.run();
   ASSERT_TRUE(outcome);
-  expect_code(ErrorCode::aborted, [&] { std::rethrow_exception(outcome); });
+  expect_error(ErrorCode::aborted, [&] { std::rethrow_exception(outcome); });
 }
 
 TEST_P(Contract, AStoppedWaiterLeavesNothingBehind) {
@@ -139,7 +139,7 @@ TEST_P(Contract, AStoppedWaiterLeavesNothingBehind) {
   ASSERT_TRUE(lease);
   std::stop_source stop;
   auto waiting = std::async(std::launch::async, [&] {
-    expect_code(ErrorCode::aborted, [&] { (void)other.acquire("key", {.wait = endless}, stop.get_token()); });
+    expect_error(ErrorCode::aborted, [&] { (void)other.acquire("key", {.wait = endless}, stop.get_token()); });
   });
   std::this_thread::sleep_for(50ms);
   stop.request_stop();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "eventually.hpp"
+#include "expect_error.hpp"
 #include "signal.hpp"
 
 #include <syncguard/async.hpp>
@@ -103,16 +104,6 @@ inline const Granted& granted(const AcquireReply& reply) {
 inline bool contended(const AcquireReply& reply) { return std::holds_alternative<Contended>(reply); }
 inline bool released(const ReleaseReply& reply) { return std::holds_alternative<Released>(reply); }
 inline bool extended(const ExtendReply& reply) { return std::holds_alternative<Extended>(reply); }
-
-template <typename Function>
-void expect_code(ErrorCode code, Function&& function) {
-  try {
-    std::forward<Function>(function)();
-    FAIL() << "expected " << to_string(code) << ", but nothing was thrown";
-  } catch (const LockError& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-  }
-}
 
 // Jain's index: 1 if everybody got the same, 1/n if one got all.
 inline double jain(const std::vector<int>& counts) {

@@ -139,8 +139,8 @@ TEST_P(Contract, AFenceAboveTheLimitIsRefusedBeforeAnythingIsWritten) {
   auto locks = open_client(store());
   store().set_fence_counter("last", Fence::refuse_above - 1);
   EXPECT_EQ(locks.acquire("last").fence(), Fence(Fence::refuse_above));
-  expect_code(ErrorCode::internal, [&] { (void)locks.try_acquire("last"); });
-  expect_code(ErrorCode::internal, [&] { (void)locks.acquire("last"); });
+  expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("last"); });
+  expect_error(ErrorCode::internal, [&] { (void)locks.acquire("last"); });
   EXPECT_EQ(store().fence_counter("last"), Fence::refuse_above);
   EXPECT_FALSE(store().is_stored("last"));
   EXPECT_FALSE(locks.is_locked("last"));

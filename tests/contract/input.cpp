@@ -12,16 +12,16 @@ namespace {
 TEST_P(Contract, RefusesBadKeys) {
   auto locks = open_client(store());
   for (const std::string& text : {std::string(), std::string(513, 'x'), std::string("a\0b", 3), std::string("\xff")}) {
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire(text); });
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.is_locked(text); });
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.lookup(Key(text)); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire(text); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.is_locked(text); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.lookup(Key(text)); });
   }
 }
 
 TEST_P(Contract, RefusesBadLockIds) {
   auto locks = open_client(store());
   for (const std::string& text : {std::string(), std::string(21, 'x'), std::string(23, 'x'), std::string(22, '+')}) {
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.release(LockId(text)); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.release(LockId(text)); });
   }
 }
 
@@ -30,10 +30,10 @@ TEST_P(Contract, RefusesBadTtlsBeforeAnythingIsSent) {
   auto lease = locks.try_acquire("held");
   ASSERT_TRUE(lease);
   for (const auto ttl : {0ms, -1ms, std::chrono::milliseconds(1'000'000'000'001)}) {
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire("key", {.ttl = ttl}); });
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.ttl = ttl}); });
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.extend(lease->id(), ttl); });
-    expect_code(ErrorCode::invalid_argument, [&] { (void)lease->extend(ttl); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire("key", {.ttl = ttl}); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.ttl = ttl}); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.extend(lease->id(), ttl); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)lease->extend(ttl); });
   }
   EXPECT_FALSE(store().is_stored("key"));
   EXPECT_GT(lease->remaining(), 20s);
@@ -48,9 +48,9 @@ TEST_P(Contract, TakesTheLongestTtl) {
 
 TEST_P(Contract, RefusesBadWaitOptions) {
   auto locks = open_client(store());
-  expect_code(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.timeout = -1ms}}); });
-  expect_code(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.max_retries = -1}}); });
-  expect_code(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.retry_delay = -1ms}}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.timeout = -1ms}}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.max_retries = -1}}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.retry_delay = -1ms}}); });
 }
 
 TEST_P(Contract, ErrorsCarryTheirIdentifiersBesideTheMessage) {

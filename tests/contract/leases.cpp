@@ -186,7 +186,7 @@ TEST_P(Contract, ClosingReleasesLeasesAndThenCallsThemLost) {
   EXPECT_TRUE(lost.stop_requested());
   EXPECT_EQ(lease.remaining(), 0ms);
   EXPECT_FALSE(lease);
-  expect_code(ErrorCode::aborted, [&] { (void)locks.try_acquire("key"); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.try_acquire("key"); });
   EXPECT_FALSE(lease.release());
   locks.close();
 }
@@ -202,7 +202,7 @@ TEST_P(Contract, DestroyingTheClientEndsWaitersAndReleasesLeases) {
   const auto start = steady_clock::now();
   locks.reset();
   EXPECT_LT(steady_clock::now() - start, 20s) << "far below what they would have waited";
-  for (auto& waiter : waiters) expect_code(ErrorCode::aborted, [&] { (void)waiter.get(); });
+  for (auto& waiter : waiters) expect_error(ErrorCode::aborted, [&] { (void)waiter.get(); });
   EXPECT_FALSE(observer.is_locked("key"));
   EXPECT_TRUE(lease.lost().stop_requested());
 }
@@ -255,7 +255,7 @@ TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
   auto done = asio::co_spawn(context, script(), asio::use_future);
   context.run();
   done.get();
-  expect_code(ErrorCode::aborted, [&] { (void)locks.is_locked("key"); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.is_locked("key"); });
 }
 
 TEST_P(Contract, RunsOnTheCallersExecutorWithoutAThreadOfItsOwn) {
@@ -263,10 +263,10 @@ TEST_P(Contract, RunsOnTheCallersExecutorWithoutAThreadOfItsOwn) {
   const auto script = [&]() -> asio::awaitable<void> {
     const ClientOptions patient{.operation_timeout = 20s};
     auto locks = open_on(context.get_executor(), store().make_backend({}), patient);
-    expect_code(ErrorCode::invalid_argument, [&] { (void)locks.is_locked("key"); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)locks.is_locked("key"); });
     {
       auto lease = co_await locks.async_acquire("key", {.auto_extend = true}, asio::use_awaitable);
-      expect_code(ErrorCode::invalid_argument, [&] { (void)lease.extend(1s); });
+      expect_error(ErrorCode::invalid_argument, [&] { (void)lease.extend(1s); });
     }
     // The lease released in the background; the next acquire waits for that.
     auto lease = co_await locks.async_acquire("key", {.wait = {.timeout = 20s}}, asio::use_awaitable);

@@ -63,10 +63,10 @@ TEST_P(Contract, TheSameScenarioGivesTheSameEvents) {
   EXPECT_FALSE(locks.lookup(Key("key")));
   EXPECT_FALSE(locks.is_locked("key"));
   store().set_fence_counter("full", Fence::refuse_above);
-  expect_code(ErrorCode::internal, [&] { (void)locks.try_acquire("full"); });
+  expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("full"); });
   std::stop_source stop;
   stop.request_stop();
-  expect_code(ErrorCode::aborted, [&] { (void)locks.is_locked("key", stop.get_token()); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.is_locked("key", stop.get_token()); });
   locks.close();
   EXPECT_EQ(log.lines(), (std::vector<std::string>{
                              "acquire ok key id",
@@ -200,7 +200,7 @@ TEST_P(Contract, FindsItselfFitAndChangesNothing) {
   EXPECT_EQ(locks.acquire("other").fence(), Fence(1));
   std::stop_source stop;
   stop.request_stop();
-  expect_code(ErrorCode::aborted, [&] { (void)locks.diagnose(stop.get_token()); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.diagnose(stop.get_token()); });
 }
 
 }  // namespace

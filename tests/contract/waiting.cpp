@@ -29,7 +29,7 @@ TEST_P(Contract, WaitingEndsWithAcquisitionTimeoutInTime) {
   const auto start = steady_clock::now();
   AcquireOptions options = patient;
   options.wait.timeout = 300ms;
-  expect_code(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", options); });
+  expect_error(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", options); });
   const auto waited = steady_clock::now() - start;
   EXPECT_GE(waited, 300ms);
   EXPECT_LT(waited, soon);
@@ -39,7 +39,7 @@ TEST_P(Contract, WithoutTimeItMakesOneAttempt) {
   auto locks = open_client(store());
   { EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = 0ms}})); }
   const auto lease = locks.try_acquire("key");
-  expect_code(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", {.wait = {.timeout = 0ms}}); });
+  expect_error(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", {.wait = {.timeout = 0ms}}); });
 }
 
 TEST_P(Contract, AReleaseWakesAWaiterOfAnotherClient) {
@@ -118,7 +118,7 @@ TEST_P(Contract, TryAcquireDoesNotQueue) {
   EXPECT_FALSE(locks.try_acquire("key"));
   EXPECT_EQ(waiting.wait_for(0ms), std::future_status::timeout) << "it did not wait for the one in line";
   stop.request_stop();
-  expect_code(ErrorCode::aborted, [&] { (void)waiting.get(); });
+  expect_error(ErrorCode::aborted, [&] { (void)waiting.get(); });
 }
 
 TEST_P(Contract, WaitersOnDifferentKeysDoNotWaitForEachOther) {
@@ -132,7 +132,7 @@ TEST_P(Contract, WaitersOnDifferentKeysDoNotWaitForEachOther) {
   EXPECT_TRUE(locks.acquire("free"));
   EXPECT_EQ(waiting.wait_for(0ms), std::future_status::timeout);
   stop.request_stop();
-  expect_code(ErrorCode::aborted, [&] { (void)waiting.get(); });
+  expect_error(ErrorCode::aborted, [&] { (void)waiting.get(); });
 }
 
 // The queue itself, at the backend. Where nobody is told there is none, and join says so.
