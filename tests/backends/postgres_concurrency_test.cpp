@@ -43,7 +43,7 @@ TEST_F(PostgresRaces, AnExtendThatStraddlesTheExpiryAndAnAcquireDoNotBothSucceed
   auto other = client("&operation_timeout=20s");
   auto lease = holder.acquire("key", {.ttl = 300ms});
   const auto id = lease.detach();
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   outsider(take_advisory_lock);
   std::atomic<int> winners{0};
   std::thread extending([&] {
@@ -68,7 +68,7 @@ TEST_F(PostgresRaces, AnExtendThatStraddlesTheExpiryAndAnAcquireDoNotBothSucceed
 
 TEST_F(PostgresRaces, WhatWasWaitedForDoesNotCountAsTtl) {
   auto locks = client("&operation_timeout=20s");
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   outsider(take_advisory_lock);
   std::optional<Lease> lease;
   std::thread acquiring([&] { lease = locks.try_acquire("key", {.ttl = 30s}); });
@@ -91,7 +91,7 @@ TEST_F(PostgresRaces, ANewKeyHasNoFenceTwice) {
   std::vector<Locks> all;
   for (int i = 0; i < clients; ++i) all.push_back(client("&pool=2"));
   for (auto& locks : all) (void)locks.is_locked("other");
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   outsider(take_advisory_lock);
   std::vector<std::thread> threads;
   for (auto& locks : all) {
@@ -113,7 +113,7 @@ TEST_F(PostgresRaces, AReleaseDoesNotRemoveWhatSomebodyElseTookMeanwhile) {
   auto lease = locks.acquire("key");
   const auto id = lease.detach();
   const auto other = LockId::generate().str();
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   outsider(take_advisory_lock);
   std::optional<bool> released;
   std::thread releasing([&] { released = locks.release(id); });
@@ -128,7 +128,7 @@ TEST_F(PostgresRaces, SomebodyWhoTakesNoAdvisoryLockIsNotOverwritten) {
   auto locks = client("&operation_timeout=20s");
   (void)locks.is_locked("key");
   const auto other = LockId::generate().str();
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   // A row that is there, but not yet committed: the upsert waits for it, and then finds it alive.
   outsider("BEGIN; INSERT INTO syncguard_locks VALUES ('key', '" + other +
            "', 99999999999999, 1, '000000000000009', 'key')");
@@ -147,7 +147,7 @@ TEST_F(PostgresRaces, SomebodyWhoTakesNoAdvisoryLockIsNotOverwritten) {
 TEST_F(PostgresRaces, ATimeOutEndsTheWorkOnTheServerAndLeavesNothingBehind) {
   auto locks = client("&operation_timeout=2s");
   (void)locks.is_locked("key");
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   outsider(take_advisory_lock);
   const auto start = steady_clock::now();
   const auto error = error_of([&] { (void)locks.try_acquire("key"); });
@@ -163,7 +163,7 @@ TEST_F(PostgresRaces, ATimeOutEndsTheWorkOnTheServerAndLeavesNothingBehind) {
 TEST_F(PostgresRaces, AStopEndsTheWorkOnTheServerAndLeavesNothingBehind) {
   auto locks = client("&operation_timeout=30s");
   (void)locks.is_locked("key");
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   outsider(take_advisory_lock);
   std::stop_source stop;
   steady_clock::time_point stopped_at;
@@ -192,7 +192,7 @@ TEST_F(PostgresRaces, AnOperationThatIsTerminatedOrCancelledFromOutside) {
   for (const auto& [function, code, in_doubt] :
        {std::tuple{"pg_terminate_backend", ErrorCode::service_unavailable, true},
         std::tuple{"pg_cancel_backend", ErrorCode::network_timeout, false}}) {
-    Outsider outsider(server);
+    PostgresOutsider outsider(server);
     outsider(take_advisory_lock);
     std::optional<LockError> error;
     std::thread acquiring([&] { error = error_of([&] { (void)locks.try_acquire("key"); }); });

@@ -23,9 +23,9 @@ inline PostgresServer& shared_postgres() {
 }
 
 // A connection from outside, which can keep a transaction open.
-class Outsider {
+class PostgresOutsider {
  public:
-  explicit Outsider(const PostgresServer& server) : connection_(PQconnectdb(server.url().c_str()), PQfinish) {
+  explicit PostgresOutsider(const PostgresServer& server) : connection_(PQconnectdb(server.url().c_str()), PQfinish) {
     if (PQstatus(connection_.get()) != CONNECTION_OK) throw std::runtime_error(PQerrorMessage(connection_.get()));
   }
   std::string operator()(const std::string& sql) {

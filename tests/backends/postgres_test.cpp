@@ -321,7 +321,7 @@ TEST_F(Postgres, TooManyConnections) {
 TEST_F(Postgres, APoolThatIsUsedUpIsRateLimited) {
   auto locks = client("&pool=1&operation_timeout=5s");
   (void)locks.is_locked("key");
-  Outsider outsider(server);
+  PostgresOutsider outsider(server);
   outsider("BEGIN; LOCK TABLE syncguard_locks");
   std::thread busy([&] { expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); }); });
   EXPECT_TRUE(eventually([&] { return connections("wait_event_type = 'Lock'") == 1; }));

@@ -1,21 +1,18 @@
 #include "open_patiently.hpp"
+#include "sqlite_outsider.hpp"
 #include "temporary_folder.hpp"
 
 #include <syncguard/sqlite.hpp>
 #include <syncguard/syncguard.hpp>
 #include <syncguard/testing/contract_suite.hpp>
 
-#include <sqlite3.h>
-
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace syncguard::testing {
 namespace {
 
-// Reaches into the file with nothing of the backend's in between.
 class SqliteFixture : public BackendFixture {
  public:
   SqliteFixture() {
@@ -55,26 +52,9 @@ class SqliteFixture : public BackendFixture {
  private:
   [[nodiscard]] std::filesystem::path path() const { return folder_.path() / "locks.db"; }
 
-  // The first column of the first row, if there is one.
-  std::string execute(const char* sql, const std::vector<std::string>& values) {
-    // Opened anew each time: a connection that is open during a fork would spoil the child's.
-    sqlite3* connection = nullptr;
-    sqlite3_open(path().c_str(), &connection);
-    sqlite3_busy_timeout(connection, 10'000);
-    sqlite3_stmt* statement = nullptr;
-    sqlite3_prepare_v2(connection, sql, -1, &statement, nullptr);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      sqlite3_bind_text(statement, static_cast<int>(i) + 1, values[i].data(), static_cast<int>(values[i].size()),
-                        SQLITE_STATIC);
-    }
-    const int result = sqlite3_step(statement);
-    std::string value;
-    if (result == SQLITE_ROW) value = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
-    const std::string message = sqlite3_errmsg(connection);
-    sqlite3_finalize(statement);
-    sqlite3_close(connection);
-    if (result != SQLITE_ROW && result != SQLITE_DONE) throw std::runtime_error(message);
-    return value;
+  // Opened anew each time: a connection that is open during a fork would spoil the child's.
+  std::string execute(const std::string& sql, const std::vector<std::string>& values) {
+    return SqliteOutsider{path()}(sql, values);
   }
 
   TemporaryFolder folder_;

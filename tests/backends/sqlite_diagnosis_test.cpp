@@ -37,7 +37,7 @@ TEST_F(SqliteDiagnosis, FindsPermissionsThatAreTooWide) {
 TEST_F(SqliteDiagnosis, MakesAMissingIndexAgainAndKeepsItsFences) {
   auto locks = client();
   const auto before = locks.acquire("k").fence();
-  Outsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
+  SqliteOutsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
   const auto advice = [&] {
     for (const auto& finding : locks.diagnose()) {
       if (finding.check == "schema") return finding.advice;
@@ -49,10 +49,10 @@ TEST_F(SqliteDiagnosis, MakesAMissingIndexAgainAndKeepsItsFences) {
   EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("fine"));
   EXPECT_GT(locks.acquire("k").fence(), before);
 
-  Outsider{path}("CREATE TABLE theirs (x)");
+  SqliteOutsider{path}("CREATE TABLE theirs (x)");
   EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("warning"));
   EXPECT_THAT(advice(), ::testing::HasSubstr("never the file"));
-  Outsider{path}("DROP TABLE syncguard_fence_counters");
+  SqliteOutsider{path}("DROP TABLE syncguard_fence_counters");
   EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure: syncguard_fence_counters"));
   EXPECT_THAT(advice(), ::testing::StartsWith("restore a backup"));
 }
@@ -66,13 +66,13 @@ TEST_F(SqliteDiagnosis, FindsAPathThatCannotBe) {
 TEST_F(SqliteDiagnosis, FindsAMissingIndexADamagedAndAForeignFile) {
   auto locks = client();
   (void)locks.setup();
-  Outsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
+  SqliteOutsider{path}("DROP INDEX idx_syncguard_locks_lock_id");
   EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("failure: idx_syncguard_locks_lock_id"));
   locks.close();
 
   std::filesystem::remove_all(path.parent_path());
   std::filesystem::create_directories(path.parent_path());
-  Outsider{path}("CREATE TABLE theirs (x)");
+  SqliteOutsider{path}("CREATE TABLE theirs (x)");
   EXPECT_THAT(verdict_on(client().diagnose(), "configuration"), ::testing::StartsWith("failure"));
 
   std::filesystem::remove_all(path.parent_path());
@@ -80,7 +80,7 @@ TEST_F(SqliteDiagnosis, FindsAMissingIndexADamagedAndAForeignFile) {
     auto filled = client();
     for (int i = 0; i < 200; ++i) (void)filled.acquire("key" + std::to_string(i)).detach();
   }
-  Outsider{path}("PRAGMA wal_checkpoint(TRUNCATE)");
+  SqliteOutsider{path}("PRAGMA wal_checkpoint(TRUNCATE)");
   {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(3 * 4096);

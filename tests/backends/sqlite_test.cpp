@@ -54,7 +54,7 @@ TEST_F(Sqlite, MakesFilesAndFoldersThatOnlyTheirOwnerCanRead) {
 TEST_F(Sqlite, StoresWhatItsNeighboursInPostgresStore) {
   auto locks = client();
   const auto lease = locks.acquire("payment:42");
-  Outsider outsider(path);
+  SqliteOutsider outsider(path);
   EXPECT_EQ(outsider("SELECT key, lock_id, fence, user_key, expires_at_ms - acquired_at_ms FROM syncguard_locks"),
             "payment:42 " + lease.id().str() + " 000000000000001 payment:42 30000");
   EXPECT_EQ(outsider("SELECT fence_key, fence, key_debug FROM syncguard_fence_counters"),
@@ -64,7 +64,7 @@ TEST_F(Sqlite, StoresWhatItsNeighboursInPostgresStore) {
 
 TEST_F(Sqlite, RefusesTheDatabaseOfAnotherProgramAndLeavesItAlone) {
   std::filesystem::create_directories(path.parent_path());
-  { Outsider{path}("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)"); }
+  { SqliteOutsider{path}("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)"); }
   const auto before = content(path);
   auto locks = client();
   const auto error = error_of([&] { (void)locks.try_acquire("key"); });
@@ -86,7 +86,7 @@ TEST_F(Sqlite, RefusesAFileThatIsNoDatabaseAndLeavesItAlone) {
 
 TEST_F(Sqlite, SaysThatAFileIsCorrupt) {
   { (void)client().acquire("key"); }
-  { Outsider{path}("PRAGMA wal_checkpoint(TRUNCATE)"); }
+  { SqliteOutsider{path}("PRAGMA wal_checkpoint(TRUNCATE)"); }
   {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     const auto size = std::filesystem::file_size(path);
@@ -102,7 +102,7 @@ TEST_F(Sqlite, SaysThatAFileIsCorrupt) {
 
 TEST_F(Sqlite, RefusesAFileOfANewerVersion) {
   { (void)client().acquire("key"); }
-  { Outsider{path}("PRAGMA user_version = 99"); }
+  { SqliteOutsider{path}("PRAGMA user_version = 99"); }
   auto locks = client();
   const auto error = error_of([&] { (void)locks.try_acquire("key"); });
   ASSERT_TRUE(error);
@@ -143,7 +143,7 @@ std::string use_full_place(const std::filesystem::path& path, ErrorCode expected
   if (!next) return "the key is still locked by the attempt that failed";
   if (next->fence() != Fence(1)) return "a fence was lost: " + next->fence().str();
   locks.close();
-  return Outsider(path)("PRAGMA integrity_check") == "ok" ? "" : "the database was harmed";
+  return SqliteOutsider(path)("PRAGMA integrity_check") == "ok" ? "" : "the database was harmed";
 }
 
 // In a process of its own, with no threads yet; its last words go to stderr and fail the test.
@@ -239,7 +239,7 @@ TEST_F(Sqlite, WaitsForABusyDatabaseUntilItsTimeOutAndNotLonger) {
   auto patient = client({.operation_timeout = 60s});
   { (void)patient.acquire("key"); }
   auto locks = client({.operation_timeout = 200ms});
-  Outsider writer(path);
+  SqliteOutsider writer(path);
   writer("BEGIN IMMEDIATE");
   const auto start = steady_clock::now();
   expect_error(ErrorCode::network_timeout, [&] { (void)locks.try_acquire("key"); });
@@ -286,7 +286,7 @@ TEST_F(Sqlite, WaitersAreWokenByTheNewFileToo) {
     if (remove_files) std::filesystem::remove_all(path.parent_path());
     auto lease = holder.acquire("key", {.ttl = 10min});
     auto waiting = std::async(std::launch::async, [&] { (void)waiter.acquire("key", patient); });
-    ASSERT_TRUE(eventually([&] { return Outsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+    ASSERT_TRUE(eventually([&] { return SqliteOutsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
     EXPECT_TRUE(lease.release());
     EXPECT_EQ(waiting.wait_for(20s), std::future_status::ready) << (remove_files ? "new" : "old");
     waiting.get();
@@ -329,7 +329,7 @@ TEST_F(Sqlite, WaitersThatDiedAreSkippedOneAfterTheOther) {
   auto lease = locks.acquire("key");
   {
     // What killed processes leave behind.
-    Outsider outsider(path);
+    SqliteOutsider outsider(path);
     for (int i = 0; i < 4; ++i) {
       outsider("INSERT INTO syncguard_locks_waiters (key, waiter) VALUES ('key', 'dead" + std::to_string(i) + "')");
     }
@@ -337,7 +337,7 @@ TEST_F(Sqlite, WaitersThatDiedAreSkippedOneAfterTheOther) {
   auto other = client();
   std::thread waiting(
       [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 60s, .max_delay = 60s}})); });
-  EXPECT_TRUE(eventually([&] { return Outsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "5"; }));
+  EXPECT_TRUE(eventually([&] { return SqliteOutsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "5"; }));
   const auto start = steady_clock::now();
   EXPECT_TRUE(lease.release());
   waiting.join();
@@ -348,7 +348,7 @@ TEST_F(Sqlite, AClockThatWasSetBackDoesNotReserveAKeyForLong) {
   auto locks = client();
   (void)locks.is_locked("key");
   {
-    Outsider{path}(
+    SqliteOutsider{path}(
         "INSERT INTO syncguard_locks_waiters (key, waiter, turn_until_ms) VALUES ('key', 'x', 99999999999999)");
   }
   EXPECT_TRUE(locks.try_acquire("key"));
@@ -376,7 +376,7 @@ TEST_F(Sqlite, ProcessesKilledAtAnyInstantBlockNobodyAndLoseNoCounter) {
   { (void)client().is_locked("storm"); }
   const SharedEvidence evidence;
   survive_kills([this] { return client(); }, *evidence);
-  Outsider outsider(path);
+  SqliteOutsider outsider(path);
   EXPECT_EQ(outsider("PRAGMA integrity_check"), "ok");
   EXPECT_GE(std::stoull(outsider("SELECT fence FROM syncguard_fence_counters")), evidence->newest_fence.load());
 }

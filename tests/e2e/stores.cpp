@@ -1,14 +1,11 @@
 #include "e2e/stores.hpp"
 
 #include "servers/loopback.hpp"
+#include "sqlite_outsider.hpp"
 #include "temporary_folder.hpp"
 
 #include <syncguard/sqlite.hpp>
 #include <syncguard/syncguard.hpp>
-
-#include <sqlite3.h>
-
-#include <stdexcept>
 
 #if SYNCGUARD_HAS_FIRESTORE_EMULATOR
 #include "servers/firestore_emulator.hpp"
@@ -35,13 +32,7 @@ class SqliteStore : public StoreForCommands {
   [[nodiscard]] std::string url() const override { return "sqlite:" + path().string() + "?" + patience; }
   [[nodiscard]] std::string unreachable_url() const override { return "sqlite:" + path().string() + "/in-a-file"; }
   void exhaust_fences(const std::string& key) override {
-    sqlite3* database = nullptr;
-    sqlite3_open(path().c_str(), &database);
-    sqlite3_busy_timeout(database, 10'000);
-    const auto sql = "INSERT INTO syncguard_fence_counters VALUES ('fence:" + key + "', 900000000000000, '')";
-    const int result = sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr);
-    sqlite3_close(database);
-    if (result != SQLITE_OK) throw std::runtime_error("the counter could not be set");
+    SqliteOutsider{path()}("INSERT INTO syncguard_fence_counters VALUES (?1, 900000000000000, '')", {"fence:" + key});
   }
 
  private:
