@@ -4,7 +4,7 @@
 #include "eventually.hpp"
 #include "expect_error.hpp"
 #include "firestore_outside.hpp"
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "servers/firestore_proxy.hpp"
 
 #include <syncguard/firestore.hpp>

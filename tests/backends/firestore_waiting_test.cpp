@@ -20,6 +20,10 @@ void tell_there(std::int32_t target, const std::string& document, firestore::wir
   response.mutable_document_change()->add_target_ids(target);
 }
 
+// A retry alone would come far too late for the tests.
+constexpr AcquireOptions until_told{
+    .wait = {.timeout = 10min, .max_retries = 1000, .retry_delay = 5min, .max_delay = 5min}};
+
 // Through a proxy whose Listen streams the test feeds.
 struct FirestoreWaiting : public FirestoreTest {
   FirestoreProxy proxy{emulator.address()};
@@ -31,12 +35,9 @@ struct FirestoreWaiting : public FirestoreTest {
   // One that waits for a key that somebody else holds, until it is told, and is about to.
   [[nodiscard]] std::future<Lease> waiter(const std::string& key) {
     put_lock(key, LockId::generate(), 1h);
-    // A retry alone would come far too late for the tests.
-    constexpr AcquireOptions patient{
-        .wait = {.timeout = 10min, .max_retries = 1000, .retry_delay = 5min, .max_delay = 5min}};
     const int before = proxy.awaited();
     const int reads = proxy.calls("BatchGetDocuments");
-    auto waiting = locks.async_acquire(key, patient, asio::use_future);
+    auto waiting = locks.async_acquire(key, until_told, asio::use_future);
     // It has looked, asked to be told, and looked again.
     EXPECT_TRUE(eventually([&] { return proxy.awaited() > before && proxy.calls("BatchGetDocuments") >= reads + 2; }));
     EXPECT_EQ(waiting.wait_for(50ms), std::future_status::timeout);
@@ -174,9 +175,7 @@ TEST_F(FirestoreWaiting, AServerThatCannotTellIsNotAskedAllTheTime) {
 TEST_F(FirestoreWaiting, AReleaseByTheOtherLibraryWakesAWaiter) {
   auto direct = client();
   put_lock("key", LockId::generate(), 1h);
-  auto waiting = direct.async_acquire(
-      "key", {.wait = {.timeout = 10min, .max_retries = 1000, .retry_delay = 5min, .max_delay = 5min}},
-      asio::use_future);
+  auto waiting = direct.async_acquire("key", until_told, asio::use_future);
   ASSERT_EQ(waiting.wait_for(500ms), std::future_status::timeout);
   outside.remove("locks/key");
   expect_served(waiting);

@@ -245,12 +245,6 @@ TEST_F(PostgresRaces, EveryOperationIsOneRoundTrip) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Waiting
 
-// Who waits like this is woken, or waits for long.
-constexpr AcquireOptions patient{
-    .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 60s, .max_delay = 60s}};
-// Time enough for a wake-up on a busy machine, and far below that.
-constexpr auto soon = 15s;
-
 struct PostgresWaiting : Postgres {
   void expect_queue(int length) const {
     EXPECT_TRUE(eventually(

@@ -1,7 +1,7 @@
 // What the tests of the PostgreSQL backend share.
 #pragma once
 
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "servers/postgres_server.hpp"
 
 #include <syncguard/postgres.hpp>

@@ -2,7 +2,7 @@
 
 #include "eventually.hpp"
 #include "findings.hpp"
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "servers/fake_redis.hpp"
 #include "servers/redis_server.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "eventually.hpp"
 #include "expect_error.hpp"
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "servers/fake_redis.hpp"
 #include "servers/loopback.hpp"
 #include "servers/redis_server.hpp"

@@ -1,7 +1,7 @@
 // Waiting on Redis: the queue, and everything that can happen to those who stand in it.
 
 #include "eventually.hpp"
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "servers/redis_server.hpp"
 #include "signal.hpp"
 
@@ -22,12 +22,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
-
-// Who waits like this is woken, or waits for long.
-constexpr AcquireOptions patient{
-    .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 60s, .max_delay = 60s}};
-// Time enough for a wake-up on a busy machine, and far below that.
-constexpr auto soon = 15s;
 
 struct RedisWaiting : public ::testing::Test {
   void expect_queue(int length) {

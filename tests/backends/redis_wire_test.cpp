@@ -2,7 +2,7 @@
 
 #include "expect_error.hpp"
 #include "liveness_cases.hpp"
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "redis_lua.hpp"
 #include "servers/redis_server.hpp"
 #include "unit/vectors.hpp"

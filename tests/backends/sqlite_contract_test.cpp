@@ -1,4 +1,4 @@
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "sqlite_outsider.hpp"
 #include "temporary_folder.hpp"
 

@@ -1,7 +1,7 @@
 // What tests of the embedded backend share.
 #pragma once
 
-#include "open_patiently.hpp"
+#include "patience.hpp"
 #include "sqlite_outsider.hpp"
 #include "temporary_folder.hpp"
 

@@ -236,8 +236,8 @@ TEST_F(Sqlite, RecoversWhenWhatWasInTheWayIsGone) {
 }
 
 TEST_F(Sqlite, WaitsForABusyDatabaseUntilItsTimeOutAndNotLonger) {
-  auto patient = client({.operation_timeout = 60s});
-  { (void)patient.acquire("key"); }
+  auto unhurried = client({.operation_timeout = 60s});
+  { (void)unhurried.acquire("key"); }
   auto locks = client({.operation_timeout = 200ms});
   SqliteOutsider writer(path);
   writer("BEGIN IMMEDIATE");
@@ -253,14 +253,14 @@ TEST_F(Sqlite, WaitsForABusyDatabaseUntilItsTimeOutAndNotLonger) {
     stopped_at = steady_clock::now();
     stop.request_stop();
   });
-  expect_error(ErrorCode::aborted, [&] { (void)patient.try_acquire("key", {}, stop.get_token()); });
+  expect_error(ErrorCode::aborted, [&] { (void)unhurried.try_acquire("key", {}, stop.get_token()); });
   const auto ended_at = steady_clock::now();
   stopper.join();
   EXPECT_LT(ended_at - stopped_at, 15s) << "long before its time-out";
 
-  EXPECT_FALSE(patient.is_locked("key")) << "readers do not wait for writers";
+  EXPECT_FALSE(unhurried.is_locked("key")) << "readers do not wait for writers";
   writer("COMMIT");
-  EXPECT_TRUE(patient.try_acquire("key"));
+  EXPECT_TRUE(unhurried.try_acquire("key"));
 }
 
 TEST_F(Sqlite, AChildThatWasForkedWithTheFileOpenIsRefused) {

@@ -3,6 +3,7 @@
 
 #include "eventually.hpp"
 #include "expect_error.hpp"
+#include "patience.hpp"
 #include "signal.hpp"
 
 #include <syncguard/async.hpp>
@@ -92,9 +93,7 @@ class RawBackend {
 // A client of the test's store.
 inline Locks open_client(BackendFixture& store, ClientOptions options = {}) {
   auto backend = store.make_backend({.log = options.log});
-  // What is slow here is the machine, which runs other tests beside this one. Tests of time-outs set their own.
-  if (!options.operation_timeout) options.operation_timeout = 20s;
-  return Locks(std::move(backend), std::move(options));
+  return Locks(std::move(backend), patient_options(std::move(options)));
 }
 
 inline const Granted& granted(const AcquireReply& reply) {

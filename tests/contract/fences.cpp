@@ -55,9 +55,9 @@ TEST_P(Contract, FencesOfConcurrentClientsNeverRepeat) {
       auto locks = open_client(store());
       for (int i = 0; i < rounds; ++i) {
         // A first-ever key each time besides the shared one, where a counter that begins twice would show.
-        const AcquireOptions patient{.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}};
-        seen[static_cast<std::size_t>(w)].push_back(locks.acquire("shared", patient).fence());
-        (void)locks.acquire("new " + std::to_string(i), patient);
+        const AcquireOptions persistent{.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}};
+        seen[static_cast<std::size_t>(w)].push_back(locks.acquire("shared", persistent).fence());
+        (void)locks.acquire("new " + std::to_string(i), persistent);
       }
     });
   }
@@ -79,10 +79,10 @@ pid_t start_worker(const std::string& url, int rounds, int pipe_end) {
   const pid_t child = fork();
   if (child != 0) return child;
   try {
-    auto locks = open(url, {.operation_timeout = 20s});
-    const AcquireOptions patient{.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}};
+    auto locks = open_patiently(url);
+    const AcquireOptions persistent{.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}};
     for (int i = 0; i < rounds; ++i) {
-      const auto lease = locks.acquire("shared", patient);
+      const auto lease = locks.acquire("shared", persistent);
       const std::string line = lease.fence().str() + "\n";
       // While the lock is held, so that the order in the pipe is the order of the holders.
       if (write(pipe_end, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(2);

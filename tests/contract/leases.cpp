@@ -261,8 +261,7 @@ TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
 TEST_P(Contract, RunsOnTheCallersExecutorWithoutAThreadOfItsOwn) {
   asio::io_context context;
   const auto script = [&]() -> asio::awaitable<void> {
-    const ClientOptions patient{.operation_timeout = 20s};
-    auto locks = open_on(context.get_executor(), store().make_backend({}), patient);
+    auto locks = open_on(context.get_executor(), store().make_backend({}), patient_options());
     expect_error(ErrorCode::invalid_argument, [&] { (void)locks.is_locked("key"); });
     {
       auto lease = co_await locks.async_acquire("key", {.auto_extend = true}, asio::use_awaitable);

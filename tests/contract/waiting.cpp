@@ -14,11 +14,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Who waits like this is woken, or waits until the holder's time is over.
-constexpr AcquireOptions patient{
-    .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 60s, .max_delay = 60s}};
-// Time enough for a wake-up on a busy machine, and far below that.
-constexpr auto soon = 15s;
 // For stores that tell nobody.
 constexpr AcquireOptions polling{
     .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 20ms, .max_delay = 50ms}};
