@@ -26,7 +26,7 @@ fail() {
 "$cron_job" "$folder/out" &
 first=$!
 read -r _ <"$folder/started"
-said=$(timeout 10 "$cron_job" "$folder/out" 2>&1) || fail "the second run did not end well"
+said=$(timeout 60 "$cron_job" "$folder/out" 2>&1) || fail "the second run did not end well"
 [ -z "$said" ] || fail "the second run said: $said"
 [ "$(grep -c started "$folder/out/log")" -eq 1 ] || fail "the second run did the work beside the first"
 echo report >"$folder/go_on"
@@ -42,7 +42,7 @@ wait "$killed" 2>/dev/null || true
 tries=0
 while kill -0 "$work" 2>/dev/null; do
   tries=$((tries + 1))
-  [ "$tries" -lt 100 ] || fail "the work outlived syncguard"
+  [ "$tries" -lt 600 ] || fail "the work outlived syncguard"
   sleep 0.1
 done
 [ "$(grep -c finished "$folder/out/log")" -eq 1 ] || fail "the killed run finished"
