@@ -280,15 +280,14 @@ TEST_F(Sqlite, AChildThatWasForkedWithTheFileOpenIsRefused) {
 TEST_F(Sqlite, WaitersAreWokenByTheNewFileToo) {
   auto holder = client();
   auto waiter = client();
-  // Who waits like this is woken, or waits for long.
-  const AcquireOptions patient{.wait = {.timeout = 60s, .retry_delay = 60s, .max_delay = 60s}};
   for (const bool remove_files : {false, true}) {
     if (remove_files) std::filesystem::remove_all(path.parent_path());
     auto lease = holder.acquire("key", {.ttl = 10min});
     auto waiting = std::async(std::launch::async, [&] { (void)waiter.acquire("key", patient); });
-    ASSERT_TRUE(eventually([&] { return SqliteOutsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+    ASSERT_TRUE(
+        eventually([&] { return SqliteOutsider{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
     EXPECT_TRUE(lease.release());
-    EXPECT_EQ(waiting.wait_for(20s), std::future_status::ready) << (remove_files ? "new" : "old");
+    EXPECT_EQ(waiting.wait_for(soon), std::future_status::ready) << (remove_files ? "new" : "old");
     waiting.get();
   }
 }

@@ -67,7 +67,7 @@ TEST_P(Contract, AStopEndsAWaitWithinFiftyMilliseconds) {
   const auto ends_in_time = [&] {
     std::stop_source stop;
     auto waiting = std::async(std::launch::async, [&] {
-      expect_code(ErrorCode::aborted, [&] { (void)locks.acquire("key", {.wait = endless}, stop.get_token()); });
+      expect_error(ErrorCode::aborted, [&] { (void)locks.acquire("key", patient, stop.get_token()); });
       return std::chrono::steady_clock::now();
     });
     std::this_thread::sleep_for(50ms);
