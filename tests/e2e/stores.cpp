@@ -9,6 +9,7 @@
 
 #if SYNCGUARD_HAS_FIRESTORE_EMULATOR
 #include "servers/firestore_emulator.hpp"
+#include "servers/firestore_proxy.hpp"
 #endif
 #if SYNCGUARD_HAS_REDIS
 #include "servers/redis_server.hpp"
@@ -18,6 +19,8 @@
 
 #include <syncguard/postgres.hpp>
 #endif
+
+#include <optional>
 
 namespace syncguard::testing {
 namespace {
@@ -31,6 +34,16 @@ class SqliteStore : public StoreForCommands {
 
   [[nodiscard]] std::string url() const override { return "sqlite:" + path().string() + "?" + patience; }
   [[nodiscard]] std::string unreachable_url() const override { return "sqlite:" + path().string() + "/in-a-file"; }
+  // Not even root makes files there.
+  [[nodiscard]] std::string forbidden_url() const override { return "sqlite:/sys/locks.db"; }
+  [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
+    const auto busy = folder_.path() / "busy.db";
+    if (!blocker_) {
+      open("sqlite:" + busy.string()).setup();
+      blocker_.emplace(busy)("BEGIN IMMEDIATE");
+    }
+    return "sqlite:" + busy.string() + "?operation_timeout=" + operation_timeout;
+  }
   void exhaust_fences(const std::string& key) override {
     SqliteOutsider{path()}("INSERT INTO syncguard_fence_counters VALUES (?1, 900000000000000, '')", {"fence:" + key});
   }
@@ -39,6 +52,17 @@ class SqliteStore : public StoreForCommands {
   [[nodiscard]] std::filesystem::path path() const { return folder_.path() / "locks.db"; }
 
   const TemporaryFolder folder_;
+  std::optional<SqliteOutsider> blocker_;
+};
+
+// What listens and never says a word.
+class SilentServer {
+ public:
+  SilentServer() { socket_.listen(); }
+  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(socket_.port()); }
+
+ private:
+  const LoopbackSocket socket_;
 };
 
 #if SYNCGUARD_HAS_REDIS
@@ -48,8 +72,11 @@ class RedisStore : public StoreForCommands {
   [[nodiscard]] std::string unreachable_url() const override {
     return "redis://127.0.0.1:" + std::to_string(nobody_.port());
   }
-  [[nodiscard]] std::optional<std::string> forbidden_url() const override {
+  [[nodiscard]] std::string forbidden_url() const override {
     return "redis://nobody:wrong@127.0.0.1:" + std::to_string(server_.port());
+  }
+  [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
+    return "redis://" + silent_.address() + "?connect_timeout=1m&operation_timeout=" + operation_timeout;
   }
   void exhaust_fences(const std::string& key) override {
     server_.command({"SET", "syncguard:fence:syncguard:" + key, "900000000000000"});
@@ -57,6 +84,7 @@ class RedisStore : public StoreForCommands {
 
  private:
   const LoopbackSocket nobody_;
+  const SilentServer silent_;
   RedisServer server_;
 };
 #endif
@@ -73,13 +101,17 @@ class PostgresStore : public StoreForCommands {
   [[nodiscard]] std::string unreachable_url() const override {
     return "postgres://127.0.0.1:" + std::to_string(nobody_.port()) + "/postgres";
   }
-  [[nodiscard]] std::optional<std::string> forbidden_url() const override { return server_.url_of("stranger"); }
+  [[nodiscard]] std::string forbidden_url() const override { return server_.url_of("stranger"); }
+  [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
+    return "postgres://" + silent_.address() + "/postgres?connect_timeout=1m&operation_timeout=" + operation_timeout;
+  }
   void exhaust_fences(const std::string& key) override {
     server_.execute("INSERT INTO syncguard_fence_counters VALUES ($1, 900000000000000)", {"fence:" + key});
   }
 
  private:
   const LoopbackSocket nobody_;
+  const SilentServer silent_;
   PostgresServer server_;
 };
 #endif
@@ -87,9 +119,18 @@ class PostgresStore : public StoreForCommands {
 #if SYNCGUARD_HAS_FIRESTORE_EMULATOR
 class FirestoreStore : public StoreForCommands {
  public:
+  FirestoreStore() {
+    proxy_.set_script([](const std::string&) { return FirestoreProxy::refuse(grpc::StatusCode::PERMISSION_DENIED); });
+  }
+
   [[nodiscard]] std::string url() const override { return emulator_.url("project", "&" + patience); }
   [[nodiscard]] std::string unreachable_url() const override {
     return "firestore://project?emulator=127.0.0.1:" + std::to_string(nobody_.port());
+  }
+  // An emulator refuses nobody.
+  [[nodiscard]] std::string forbidden_url() const override { return proxy_.url("project"); }
+  [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
+    return "firestore://project?emulator=" + silent_.address() + "&operation_timeout=" + operation_timeout;
   }
   void exhaust_fences(const std::string& key) override {
     FirestoreOutsider(emulator_, "project")
@@ -98,7 +139,9 @@ class FirestoreStore : public StoreForCommands {
 
  private:
   const LoopbackSocket nobody_;
+  const SilentServer silent_;
   FirestoreEmulator emulator_;
+  FirestoreProxy proxy_{emulator_.address()};
 };
 #endif
 

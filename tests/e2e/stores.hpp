@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -21,8 +20,10 @@ class StoreForCommands {
   [[nodiscard]] virtual std::string url() const = 0;
   // Where there is nothing like it.
   [[nodiscard]] virtual std::string unreachable_url() const = 0;
-  // With credentials that are refused, where it knows any.
-  [[nodiscard]] virtual std::optional<std::string> forbidden_url() const { return std::nullopt; }
+  // Where this user may not go.
+  [[nodiscard]] virtual std::string forbidden_url() const = 0;
+  // Where no answer ever comes, and an operation may take so long.
+  [[nodiscard]] virtual std::string silent_url(const std::string& operation_timeout) = 0;
   // So that the next acquire of key is an internal error.
   virtual void exhaust_fences(const std::string& key) = 0;
 };
