@@ -1,10 +1,12 @@
 // The atomic steps of the embedded backend, without threads.
 
 #include "async/system_now.hpp"
+#include "backends/sqlite/file.hpp"
 #include "backends/sqlite/store.hpp"
 #include "temporary_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 
 #include <chrono>
 #include <vector>
@@ -13,6 +15,22 @@ namespace syncguard::testing {
 namespace {
 
 using namespace std::chrono_literals;
+
+// The numbers by their names, where the system has them.
+TEST(SqliteFile, KnowsFileSystemsOfTheNetwork) {
+  for (const std::int64_t type :
+       {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, AFS_SUPER_MAGIC, CODA_SUPER_MAGIC, V9FS_MAGIC, OCFS2_SUPER_MAGIC}) {
+    EXPECT_EQ(sqlite::file_system_of_type(type), sqlite::FileSystem::networked) << std::hex << type;
+  }
+  for (const std::int64_t type : {0xFE534D42, 0xFF534D42}) {
+    EXPECT_EQ(sqlite::file_system_of_type(type), sqlite::FileSystem::networked) << "SMB 2 and CIFS";
+  }
+  for (const std::int64_t type : {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC}) {
+    EXPECT_EQ(sqlite::file_system_of_type(type), sqlite::FileSystem::local) << std::hex << type;
+  }
+  EXPECT_EQ(sqlite::file_system_of_type(FUSE_SUPER_MAGIC), sqlite::FileSystem::fuse);
+  EXPECT_EQ(sqlite::file_system_of("/proc"), sqlite::FileSystem::local);
+}
 
 TEST(SqliteStore, OneLookFindsEveryQueueOfAFreeKey) {
   const TemporaryFolder folder;

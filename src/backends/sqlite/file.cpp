@@ -50,18 +50,22 @@ void refuse_network_file_system(const std::filesystem::path& place) {
 
 }  // namespace
 
-FileSystem file_system_of(const std::filesystem::path& place) {
+FileSystem file_system_of_type(std::int64_t type) {
   // From linux/magic.h and the file systems' own sources: NFS, SMB (three generations), AFS (two), Ceph, 9P, Lustre,
   // GFS2, OCFS2, GPFS, BeeGFS, Coda.
-  static const std::unordered_set<long> networked = {0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F,
-                                                     0x6B414653, 0x00C36400, 0x01021997, 0x0BD00BD0, 0x01161970,
-                                                     0x7461636F, 0x47504653, 0x19830326, 0x73757245};
-  constexpr long fuse = 0x65735546;
-  struct statfs system {};
-  if (statfs(place.c_str(), &system) != 0) return FileSystem::local;
-  const auto type = static_cast<long>(system.f_type);
+  static const std::unordered_set<std::int64_t> networked = {0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F,
+                                                             0x6B414653, 0x00C36400, 0x01021997, 0x0BD00BD0, 0x01161970,
+                                                             0x7461636F, 0x47504653, 0x19830326, 0x73757245};
+  constexpr std::int64_t fuse = 0x65735546;
   if (networked.contains(type)) return FileSystem::networked;
   return type == fuse ? FileSystem::fuse : FileSystem::local;
+}
+
+FileSystem file_system_of(const std::filesystem::path& place) {
+  struct statfs system {};
+  if (statfs(place.c_str(), &system) != 0) return FileSystem::local;
+  // Unsigned first: where f_type is an int, SMB's would be negative.
+  return file_system_of_type(static_cast<std::uint32_t>(system.f_type));
 }
 
 void create_private_file(const std::filesystem::path& path) {

@@ -10,6 +10,8 @@ namespace syncguard::sqlite {
 // What is known about locks on a file system. FUSE cannot be told: it may be local.
 enum class FileSystem { local, networked, fuse };
 FileSystem file_system_of(const std::filesystem::path& place);
+// By the number that statfs tells.
+FileSystem file_system_of_type(std::int64_t type);
 
 // Makes sure that there is a file at path that only its owner can read, in a folder that exists, on a file system where
 // locks hold. Never touches a file that is there already. Throws LockError.
