@@ -133,7 +133,9 @@ inline void survive_kills(const std::function<Locks()>& open_client, Evidence& e
   while (steady_clock::now() < end || ((evidence.turns <= 10 || kills <= 20) && steady_clock::now() < latest_end)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
     const auto worker = static_cast<std::size_t>(random() % workers);
-    kill(children[worker], SIGSTOP);  // so that it does not move between the note and the kill
+    // So that it does not move between the note and the kill.
+    kill(children[worker], SIGSTOP);
+    waitpid(children[worker], nullptr, WUNTRACED);
     evidence.killed[worker] = true;
     kill(children[worker], SIGKILL);
     waitpid(children[worker], nullptr, 0);

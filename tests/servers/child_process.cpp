@@ -53,6 +53,15 @@ bool ChildProcess::is_running() {
 
 void ChildProcess::send(int signal) const { kill(pid_, signal); }
 
+void ChildProcess::pause() const {
+  send(SIGSTOP);
+  // Leaves its end, should that come instead, to be waited for.
+  siginfo_t change{};
+  waitid(P_PID, static_cast<id_t>(pid_), &change, WSTOPPED | WEXITED | WNOWAIT);
+}
+
+void ChildProcess::resume() const { send(SIGCONT); }
+
 void ChildProcess::wait() {
   if (!ended_) waitpid(pid_, nullptr, 0);
   ended_ = true;

@@ -23,6 +23,9 @@ class ChildProcess {
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   [[nodiscard]] bool is_running();
   void send(int signal) const;
+  // Stops it, and returns when it has stopped: until then it may still answer.
+  void pause() const;
+  void resume() const;
   // Waits for its end.
   void wait();
 

@@ -88,8 +88,8 @@ void FirestoreEmulator::kill() {
   process_->wait();
   process_.reset();
 }
-void FirestoreEmulator::pause() const { process_->send(SIGSTOP); }
-void FirestoreEmulator::resume() const { process_->send(SIGCONT); }
+void FirestoreEmulator::pause() const { process_->pause(); }
+void FirestoreEmulator::resume() const { process_->resume(); }
 
 FirestoreOutsider::FirestoreOutsider(const FirestoreEmulator& emulator, std::string project)
     : address_(emulator.address()), root_("projects/" + std::move(project) + "/databases/(default)/documents") {}

@@ -1,5 +1,6 @@
 #include "servers/postgres_server.hpp"
 
+#include "eventually.hpp"
 #include "servers/certificates.hpp"
 
 #include <libpq-fe.h>
@@ -104,12 +105,23 @@ void PostgresServer::stop_fast() {
 
 // The server is many processes: all of them.
 void PostgresServer::pause() const {
-  process_->send(SIGSTOP);
-  run_program({"pkill", "-STOP", "-P", std::to_string(process_->pid())}, "/dev/null");
+  process_->pause();
+  const auto parent = std::to_string(process_->pid());
+  run_program({"pkill", "-STOP", "-P", parent}, "/dev/null");
+  std::ifstream children("/proc/" + parent + "/task/" + parent + "/children");
+  for (std::string child; children >> child;) {
+    const auto has_stopped = [&] {
+      std::ifstream file("/proc/" + child + "/stat");
+      std::string line;
+      std::getline(file, line);
+      return line.find(") T ") != std::string::npos || line.find(") Z ") != std::string::npos || line.empty();
+    };
+    if (!eventually(has_stopped)) throw std::runtime_error("a process of PostgreSQL's does not stop");
+  }
 }
 void PostgresServer::resume() const {
   run_program({"pkill", "-CONT", "-P", std::to_string(process_->pid())}, "/dev/null");
-  process_->send(SIGCONT);
+  process_->resume();
 }
 
 std::string PostgresServer::url_of(const std::string& user, const std::string& options) const {

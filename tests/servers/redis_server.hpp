@@ -48,8 +48,8 @@ class RedisServer {
   void start();
   void start_without_waiting();
   // It is there, and says nothing.
-  void pause() const { process_->send(19); }   // SIGSTOP
-  void resume() const { process_->send(18); }  // SIGCONT
+  void pause() const { process_->pause(); }
+  void resume() const { process_->resume(); }
 
   // A command from outside, by nothing but hiredis; what it answers as text. Throws for an error of the server's.
   std::string command(const std::vector<std::string>& words);
