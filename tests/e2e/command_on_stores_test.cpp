@@ -49,12 +49,12 @@ struct CommandOn : ::testing::TestWithParam<StoreKind> {
     return eventually([&] { return process.err().find("locked by somebody else: waiting") != std::string::npos; });
   }
   [[nodiscard]] std::string acquired(const std::string& name) const {
-    return run({"--json", "acquire", name}).json().at("lockId").get<std::string>();
+    return run({"--json", "acquire", name, "--ttl", "10m"}).json().at("lockId").get<std::string>();
   }
 };
 
 TEST_P(CommandOn, AcquireExtendAndReleaseById) {
-  const auto first = run({"--json", "acquire", key, "--ttl", "1m"});
+  const auto first = run({"--json", "acquire", key, "--ttl", "10m"});
   EXPECT_EQ(first.exit_code, 0) << first.out << first.err;
   const auto object = first.json();
   EXPECT_THAT(fields_of(object), ::testing::UnorderedElementsAre("ok", "lockId", "fence", "expiresAtMs"));
