@@ -100,8 +100,9 @@ inline void take_turn(const Lease& lease, int worker, Evidence& evidence) {
   try {
     auto locks = open_client();
     for (;;) {
-      const auto lease = locks.acquire(
-          "storm", {.ttl = 300ms, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
+      // A ttl so long that a worker that has to wait for its time on a processor is not taken for dead.
+      const auto lease =
+          locks.acquire("storm", {.ttl = 2s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
       take_turn(lease, worker, evidence);
     }
   } catch (const std::exception& error) {
@@ -153,7 +154,7 @@ inline void survive_kills(const std::function<Locks()>& open_client, Evidence& e
   EXPECT_EQ(evidence.failures, 0);
   EXPECT_GT(evidence.turns, 10);
   EXPECT_GT(kills, 20);
-  EXPECT_TRUE(open_client().acquire("storm", {.wait = {.timeout = 30s, .max_retries = 1000}}));
+  EXPECT_TRUE(open_client().acquire("storm", {.wait = {.timeout = 60s, .max_retries = 1000}}));
   std::printf("%d turns, %d kills, newest fence %llu\n", evidence.turns.load(), kills,
               static_cast<unsigned long long>(evidence.newest_fence.load()));
 }
