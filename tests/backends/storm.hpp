@@ -100,9 +100,9 @@ inline void take_turn(const Lease& lease, int worker, Evidence& evidence) {
   try {
     auto locks = open_client();
     for (;;) {
-      // A ttl so long that a worker that has to wait for its time on a processor is not taken for dead.
-      const auto lease =
-          locks.acquire("storm", {.ttl = 2s, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
+      // Short, so that many are taken over.
+      const auto lease = locks.acquire(
+          "storm", {.ttl = 300ms, .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries}});
       take_turn(lease, worker, evidence);
     }
   } catch (const std::exception& error) {
