@@ -40,20 +40,26 @@ inline double median(std::vector<double> values) {
 struct Compared {
   double library;
   double floor;
+  double ratio;
 };
 
-// Runs library and floor alternately, since machines are noisy. Both get a duration and return a rate.
+// Runs library and floor alternately, and compares neighbours, since machines are noisy and disks have their moods.
+// Both get a duration and return a rate.
 template <typename Library, typename Floor>
 Compared compare(const Settings& settings, Library library, Floor floor) {
-  constexpr int rounds = 5;
-  const Seconds share(settings.seconds / (2 * rounds));
+  constexpr int rounds = 11;
+  const Seconds share(settings.seconds / rounds);
   std::vector<double> of_library;
   std::vector<double> of_floor;
+  std::vector<double> ratios;
   for (int round = 0; round < rounds; ++round) {
-    of_library.push_back(library(share));
+    // Whoever comes second finds a machine that the first has left behind.
+    if (round % 2 == 0) of_library.push_back(library(share));
     of_floor.push_back(floor(share));
+    if (round % 2 != 0) of_library.push_back(library(share));
+    ratios.push_back(of_library.back() / of_floor.back());
   }
-  return {median(of_library), median(of_floor)};
+  return {median(of_library), median(of_floor), median(ratios)};
 }
 
 // The parts, in the order in which they run.

@@ -113,7 +113,7 @@ void measure_cycles(const Settings& settings, Report& report) {
                 .value = result.library,
                 .unit = "cycles/s",
                 .floor = result.floor,
-                .ratio = result.library / result.floor,
+                .ratio = result.ratio,
                 .details = {{"microseconds_above_the_floor", 1e6 / result.library - 1e6 / result.floor}}});
   };
 

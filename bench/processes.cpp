@@ -69,7 +69,7 @@ void measure_processes(const Settings& settings, Report& report) {
                 .value = result.library,
                 .unit = "cycles/s",
                 .floor = result.floor,
-                .ratio = result.library / result.floor});
+                .ratio = result.ratio});
   }
 }
 
