@@ -115,19 +115,20 @@ TEST_F(Postgres, TheStatementsKnowWhenALockIsAliveAsWeDo) {
   namespace sql = postgres::sql;
   const std::string id(LockId::length, 'A');
   const std::string other(LockId::length, 'B');
-  for (const auto& [expires_at, now, live] : liveness_cases) {
-    const auto moment = std::to_string(now);
+  for (const auto& one : liveness_cases) {
+    const bool live = one.live;
+    const auto now = std::to_string(one.now);
     const auto run = [&](std::string_view statement, const std::vector<std::string>& values) {
       server.execute("DELETE FROM syncguard_locks");
       server.execute("INSERT INTO syncguard_locks VALUES ('key', $1, $2, 0, '1', 'key')",
-                     {id, std::to_string(expires_at)});
+                     {id, std::to_string(one.expires_at)});
       std::string text(statement);
       for (const auto& [name, value] :
            std::vector<std::pair<std::string_view, std::string_view>>{{"{turn}", sql::no_turn},
                                                                       {"{leave}", ""},
                                                                       {"{pass_turn}", sql::pass_turn},
                                                                       {"{told}", ""},
-                                                                      {"{now}", moment},
+                                                                      {"{now}", now},
                                                                       {"{locks}", "syncguard_locks"},
                                                                       {"{counters}", "syncguard_fence_counters"},
                                                                       {"{waiters}", "syncguard_locks_waiters"}}) {
@@ -149,7 +150,7 @@ TEST_F(Postgres, TheStatementsKnowWhenALockIsAliveAsWeDo) {
     server.execute(
         "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES "
         "('key', 'first', $1::bigint, $1::bigint + 10), ('key', 'next', $1::bigint, NULL)",
-        {moment});
+        {now});
     run(sql::leave, {"key", "first"});
     EXPECT_EQ(server.execute("SELECT turn_until_ms IS NULL FROM syncguard_locks_waiters"), live ? "t" : "f") << now;
   }
