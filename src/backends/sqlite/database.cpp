@@ -60,6 +60,8 @@ std::string advice(int extended_result) {
                   std::string("SQLite: ") + sqlite3_errstr(extended_result) + advice(extended_result));
 }
 
+// With shorter pauses the file changes hands more often. Of 0.2 ms, measured: a key that many want is a third faster,
+// and four processes with keys of their own are a third slower.
 int wait_a_little(void* keep_waiting, int /*times*/) {
   if (!(*static_cast<std::function<bool()>*>(keep_waiting))()) return 0;
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
