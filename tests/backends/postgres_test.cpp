@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <future>
 #include <set>
 #include <string>
 #include <thread>
@@ -154,6 +155,41 @@ TEST_F(Postgres, TheStatementsKnowWhenALockIsAliveAsWeDo) {
     run(sql::leave, {"key", "first"});
     EXPECT_EQ(server.execute("SELECT turn_until_ms IS NULL FROM syncguard_locks_waiters"), live ? "t" : "f") << now;
   }
+}
+
+// Tables of locks are small or empty whenever somebody looks at their size, which makes scans of all of it seem cheap:
+// until there are many locks, or many rows that were locks.
+TEST_F(Postgres, EveryOperationUsesAnIndexHoweverSmallTheTablesWereBefore) {
+  const auto scans = [&](const char* kind) {
+    return std::stoi(server.execute(std::string("SELECT sum(") + kind + ")::int FROM pg_stat_user_tables"));
+  };
+  {
+    auto locks = client();
+    (void)locks.acquire("key");
+    server.execute("VACUUM ANALYZE syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters");
+    // So that the server plans anew, and for good.
+    for (int i = 0; i < 20; ++i) (void)locks.acquire("key");
+  }
+  const int all_of_it = scans("seq_scan");
+  {
+    auto locks = client();
+    auto other = client();
+    for (int i = 0; i < 20; ++i) {
+      auto lease = locks.acquire("key", {.ttl = 10min});
+      EXPECT_TRUE(lease.extend(10min));
+      EXPECT_TRUE(locks.lookup(lease.id()));
+      EXPECT_TRUE(locks.is_locked("key"));
+      auto waiting = std::async(std::launch::async, [&] { (void)other.acquire("key", patient); });
+      EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
+      EXPECT_TRUE(lease.release());
+      waiting.get();
+    }
+  }
+  // A connection that ends tells what it did.
+  EXPECT_TRUE(eventually(
+      [&] { return server.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'test'") == "0"; }));
+  EXPECT_GT(scans("idx_scan"), 100);
+  EXPECT_EQ(scans("seq_scan"), all_of_it);
 }
 
 TEST_F(Postgres, ACounterThatIsDamagedOrAtItsEndGrantsNothing) {
