@@ -355,6 +355,10 @@ TEST_F(Postgres, TooManyConnections) {
   expect_error(ErrorCode::rate_limited, [&] { (void)open_patiently(server.url_of("single")).is_locked("key"); });
 }
 
+TEST_F(Postgres, TimeOutsMayBeForEver) {
+  EXPECT_FALSE(open(server.url("?connect_timeout=3000000h&operation_timeout=3000000h")).is_locked("key"));
+}
+
 TEST_F(Postgres, APoolThatIsUsedUpIsRateLimited) {
   auto locks = client("&pool=1&operation_timeout=2s");
   (void)locks.is_locked("key");

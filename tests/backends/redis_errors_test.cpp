@@ -371,6 +371,11 @@ TEST(RedisErrors, AnAttemptToConnectHasItsOwnTimeOut) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
 }
 
+TEST(RedisErrors, TimeOutsMayBeForEver) {
+  const RedisServer server;
+  EXPECT_FALSE(open(server.url("&connect_timeout=3000000h&operation_timeout=3000000h")).is_locked("key"));
+}
+
 TEST(RedisErrors, TooManyOperationsUnderWay) {
   RedisServer server;
   auto locks = open(server.url("&queue=4&operation_timeout=60s"));
