@@ -30,25 +30,22 @@ std::string without(std::string text, const std::string& identifier) {
   return text;
 }
 
-// What was asked for must not be lost in silence.
-void write_line(std::ostream& stream, const std::string& text) {
-  if (!(stream << text << std::endl)) throw LockError(ErrorCode::internal, "the result could not be written");
-}
-
 }  // namespace
 
 void Output::print(const nlohmann::ordered_json& object) const {
   // Error messages may repeat what was typed, which need not be UTF-8.
   const auto text = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  write_line(object_on_ == ObjectOn::out ? std::cout : std::cerr, text);
+  (object_on_ == ObjectOn::out ? std::cout : std::cerr) << text << std::endl;
 }
 
 void Output::result(const nlohmann::ordered_json& object, const std::string& text) const {
   if (format_ == Format::json) {
     print(object);
   } else if (!text.empty()) {
-    write_line(std::cout, text);
+    std::cout << text << std::endl;
   }
+  // What was asked for must not be lost in silence.
+  if (!std::cout) throw LockError(ErrorCode::internal, "the result could not be written");
 }
 
 std::string Output::coloured(const char* colour, const std::string& text) const {

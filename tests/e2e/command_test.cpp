@@ -129,6 +129,8 @@ TEST_F(Command, GivesALockBackWhoseIdCannotBeWritten) {
     EXPECT_EQ(outcome.exit_code, 70) << place;
     EXPECT_THAT(outcome.err, HasSubstr("could not be written")) << place;
     EXPECT_EQ(run({"is-locked", "key"}).exit_code, 1) << place;
+    EXPECT_EQ(in_shell("set -o pipefail; sleep 0.1 | " SYNCGUARD_COMMAND " acquire key --json " + place).exit_code, 70);
+    EXPECT_EQ(run({"is-locked", "key"}).exit_code, 1) << place;
   }
 }
 
