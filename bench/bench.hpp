@@ -1,4 +1,4 @@
-// What the parts of the benchmark share.
+// Shared by the parts of the benchmark.
 #pragma once
 
 #include "report.hpp"
@@ -21,15 +21,16 @@ using Seconds = std::chrono::duration<double>;
 
 struct Settings {
   std::string url = "memory:bench";
-  // How long one figure is measured.
+  // The duration of one measurement.
   double seconds = 5;
-  // How many leases are held at once where their cost is measured.
+  // How many leases are held to measure their cost.
   int leases = 100'000;
 };
 
 inline std::unique_ptr<Backend> backend_of(const Settings& settings) {
   BackendUrl url(settings.url);
-  return make_backend(url);
+  const auto timeout = url.take_duration("operation_timeout");
+  return make_backend(url, {.operation_timeout = timeout});
 }
 
 inline double median(std::vector<double> values) {
@@ -43,8 +44,8 @@ struct Compared {
   double ratio;
 };
 
-// Runs library and floor alternately, and compares neighbours, since machines are noisy and disks have their moods.
-// Both get a duration and return a rate.
+// Runs library and floor alternately, and compares adjacent runs, because the speed of machines and disks varies. Both
+// functions get a duration and return a rate.
 template <typename Library, typename Floor>
 Compared compare(const Settings& settings, Library library, Floor floor) {
   constexpr int rounds = 11;
@@ -53,7 +54,7 @@ Compared compare(const Settings& settings, Library library, Floor floor) {
   std::vector<double> of_floor;
   std::vector<double> ratios;
   for (int round = 0; round < rounds; ++round) {
-    // Whoever comes second finds a machine that the first has left behind.
+    // The order changes in each round, because the first run affects the machine's state for the second.
     if (round % 2 == 0) of_library.push_back(library(share));
     of_floor.push_back(floor(share));
     if (round % 2 != 0) of_library.push_back(library(share));
@@ -63,14 +64,16 @@ Compared compare(const Settings& settings, Library library, Floor floor) {
 }
 
 // The parts, in the order in which they run.
-// First, because gRPC does not follow a fork.
+// First, because gRPC does not support a fork after its first use.
 void measure_contention_of_processes(const Settings& settings, Report& report);
 void measure_cycles(const Settings& settings, Report& report);
-// Only where the floor says with how many.
+// Only for backends whose floor lists numbers of processes.
 void measure_processes(const Settings& settings, Report& report);
 void measure_contention(const Settings& settings, Report& report);
-// What the server itself needs; only for Redis.
+// The time of scripts on the server; only for Redis.
 void measure_scripts(const Settings& settings, Report& report);
+// Only for the memory backend: elsewhere the cost is within the noise.
+void measure_metrics(const Settings& settings, Report& report);
 void measure_growth(const Settings& settings, Report& report);
 void measure_held_leases(const Settings& settings, Report& report);
 

@@ -1,4 +1,4 @@
-// Hand-off under contention: workers that want one key and keep it for a millisecond.
+// Hand-off under contention: workers compete for one key and hold it for a millisecond.
 
 #include "bench.hpp"
 
@@ -15,7 +15,7 @@
 namespace syncguard::bench {
 namespace {
 
-// Evidence of one turn, on a clock that all processes of the machine share.
+// The times of one turn, on a clock that is the same for all processes of the machine.
 struct Turn {
   std::uint64_t fence;
   Clock::time_point asked;
@@ -97,7 +97,7 @@ std::vector<Worker> run_processes(int workers, const Key& key, Clock::time_point
   return results;
 }
 
-// How often a turn began before the one with the fence below it had ended, or had the same fence.
+// How often a turn began before the turn with the next lower fence had ended, or had the same fence.
 long count_violations(const std::vector<Worker>& workers) {
   std::vector<Turn> all;
   for (const auto& worker : workers) all.insert(all.end(), worker.turns.begin(), worker.turns.end());
@@ -109,13 +109,13 @@ long count_violations(const std::vector<Worker>& workers) {
   return violations;
 }
 
-// Firestore is not made for more.
+// Firestore is not designed for more contention on one document.
 std::vector<int> worker_counts(const Settings& settings) {
   return settings.url.starts_with("firestore:") ? std::vector<int>{4} : std::vector<int>{8, 64};
 }
 
 template <typename Run>
-Row contest(const std::string& name, const Settings& settings, Run run) {
+Row run_contention(const std::string& name, const Settings& settings, Run run) {
   const auto start = Clock::now();
   const auto length = std::chrono::duration_cast<Clock::duration>(Seconds(2 * settings.seconds));
   const std::vector<Worker> workers = run(Key("contested " + name), start + length);
@@ -131,7 +131,7 @@ Row contest(const std::string& name, const Settings& settings, Run run) {
     squares += count * count;
     time_outs += worker.time_outs;
     for (const auto& turn : worker.turns) {
-      // After warming up.
+      // Ignores the warm-up.
       if (turn.asked >= start + length / 10) longest = std::max(longest, turn.entered - turn.asked);
     }
   }
@@ -149,28 +149,29 @@ Row contest(const std::string& name, const Settings& settings, Run run) {
 }  // namespace
 
 void measure_contention_of_processes(const Settings& settings, Report& report) {
-  // What is in the memory of one process is of no use to another.
+  // Processes cannot share a memory store.
   if (settings.url.starts_with("memory:")) return;
   for (const int workers : worker_counts(settings)) {
     const auto run = [&](const Key& key, Clock::time_point end) {
       return run_processes(workers, key, end, settings.url);
     };
-    // The emulator of Firestore is a Java program, and slow at first.
-    if (settings.url.starts_with("firestore:")) (void)contest("warming up", settings, run);
-    report.add(contest(std::to_string(workers) + " processes", settings, run));
+    // The Firestore emulator is a Java program, which is slow at first.
+    if (settings.url.starts_with("firestore:")) (void)run_contention("warming up", settings, run);
+    report.add(run_contention(std::to_string(workers) + " processes", settings, run));
   }
 }
 
 void measure_contention(const Settings& settings, Report& report) {
   for (const int workers : worker_counts(settings)) {
-    const auto so_many = std::to_string(workers);
+    const auto count_text = std::to_string(workers);
     {
       auto shared = open(settings.url);
-      report.add(contest(so_many + " threads of one client", settings, [&](const Key& key, Clock::time_point end) {
-        return run_threads(workers, key, end, [&] { return shared; });
-      }));
+      report.add(
+          run_contention(count_text + " threads of one client", settings, [&](const Key& key, Clock::time_point end) {
+            return run_threads(workers, key, end, [&] { return shared; });
+          }));
     }
-    report.add(contest(so_many + " clients", settings, [&](const Key& key, Clock::time_point end) {
+    report.add(run_contention(count_text + " clients", settings, [&](const Key& key, Clock::time_point end) {
       return run_threads(workers, key, end, [&] { return open(settings.url); });
     }));
   }

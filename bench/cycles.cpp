@@ -1,4 +1,4 @@
-// Acquire and release, over and over, on keys that nobody contends.
+// Repeated acquire and release without contention.
 
 #include "bench.hpp"
 #include "floor.hpp"
@@ -34,13 +34,13 @@ asio::awaitable<void> cycle_backend(Backend& backend, Key key, Clock::time_point
   }
 }
 
-// So many coroutines of one thread, each with a key of its own.
+// Runs `in_flight` coroutines on one thread, each with its own key.
 template <typename Cycle>
 double run_coroutines(int in_flight, Seconds duration, asio::io_context& context, Cycle cycle) {
   const auto start = Clock::now();
   const auto end = start + std::chrono::duration_cast<Clock::duration>(duration);
   std::vector<long> cycles(static_cast<std::size_t>(in_flight));
-  // A backend's connection is read for as long as it is open, so that the context does not run out of work by itself.
+  // A backend reads from its connection until it is closed, so the context never runs out of work.
   int running = in_flight;
   const auto ended = [&](const std::exception_ptr& error) {
     if (error) std::rethrow_exception(error);
@@ -56,7 +56,7 @@ double run_coroutines(int in_flight, Seconds duration, asio::io_context& context
   return rate(total, start);
 }
 
-// So many threads, each with a key of its own and what make_cycle made for it.
+// Runs `threads` threads, each with its own key and its own result of make_cycle.
 template <typename MakeCycle>
 double run_threads(int threads, Seconds duration, MakeCycle make_cycle) {
   std::vector<std::function<void()>> cycles;
@@ -91,7 +91,7 @@ void measure_cycles(const Settings& settings, Report& report) {
   const auto backend = backend_of(settings);
   const auto floor = floor_of(settings);
   const std::vector<int> thread_rows = floor ? floor->callers : std::vector<int>{1, 32};
-  const int most_threads = thread_rows.back();
+  const int max_threads = thread_rows.back();
 
   const auto library_in_flight = [&](int in_flight) {
     return [&, in_flight](Seconds duration) {
@@ -137,8 +137,8 @@ void measure_cycles(const Settings& settings, Report& report) {
   if (floor) {
     const int in_flight = in_flight_rows[1];
     add(group,
-        std::to_string(in_flight) + " in flight, one client, floor of " + std::to_string(most_threads) + " threads",
-        compare(settings, library_in_flight(in_flight), floor_with(most_threads)));
+        std::to_string(in_flight) + " in flight, one client, floor of " + std::to_string(max_threads) + " threads",
+        compare(settings, library_in_flight(in_flight), floor_with(max_threads)));
   }
   locks.async_close([&](const std::exception_ptr&, bool) { context.stop(); });
   context.restart();

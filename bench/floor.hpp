@@ -1,4 +1,4 @@
-// What does the same work as the library with nothing in between.
+// A floor does the same work as the library, directly with the store's client library.
 #pragma once
 
 #include "bench.hpp"
@@ -12,20 +12,20 @@
 namespace syncguard::bench {
 
 struct Floor {
-  // What it is made of.
+  // A description, such as "hiredis, blocking, the same scripts".
   std::string name;
-  // With how many blocking callers to compare.
+  // The numbers of blocking callers to compare.
   std::vector<int> callers;
-  // With how many processes of one caller each, if that is of interest.
+  // The numbers of processes, with one caller each, to compare.
   std::vector<int> processes{};
-  // A caller with a connection of its own; calling it acquires and releases the key once.
+  // Creates a caller with its own connection. Each call acquires and releases the key once.
   std::function<std::function<void()>(const Key& key)> make_caller;
 };
 
-// Makes what the URL's backend needs.
+// Prepares the store, as `syncguard setup` does.
 void set_up(const Settings& settings);
 
-// Nothing where the URL's backend has no floor but its own coroutines.
+// Empty if the only floor of the URL's backend is its own coroutines.
 std::optional<Floor> floor_of(const Settings& settings);
 
 #ifdef SYNCGUARD_HAS_FIRESTORE

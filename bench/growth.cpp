@@ -1,4 +1,4 @@
-// How cost grows: with keys held, with waiters, with the length of keys. Nothing may grow faster than the work.
+// How the cost of an operation grows with the number of held keys, the number of waiters and the length of keys.
 
 #include "bench.hpp"
 

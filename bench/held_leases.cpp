@@ -1,4 +1,4 @@
-// What leases cost while they are held.
+// The cost of leases while they are held.
 
 #include "bench.hpp"
 
@@ -46,7 +46,7 @@ void measure_held_leases(const Settings& settings, Report& report) {
     auto locks = open(settings.url);
     std::vector<Lease> leases;
     for (int i = 0; i < renewed; ++i) {
-      // All renewals fall into the time that is measured: a ttl of three times it.
+      // The ttl is three times the measured period, so that each lease is renewed once in it.
       const auto ttl =
           std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(std::max(0.3, 3 * settings.seconds)));
       leases.push_back(locks.acquire("renewed " + std::to_string(i), {.ttl = ttl, .auto_extend = true}));
@@ -54,7 +54,7 @@ void measure_held_leases(const Settings& settings, Report& report) {
     const double before = cpu_seconds();
     std::this_thread::sleep_for(Seconds(std::max(0.1, settings.seconds)));
     const double per_renewal = (cpu_seconds() - before) / renewed;
-    // With a ttl of 30 s a lease is renewed every ten seconds.
+    // A lease with a ttl of 30 s is renewed every ten seconds.
     report.add({.group = group,
                 .name = std::to_string(renewed) + " renewing, ttl 30 s, CPU of a core",
                 .value = per_renewal * renewed / 10 * 100,

@@ -1,4 +1,4 @@
-// How fast, and how we know: the library against a floor that does the same work with nothing in between.
+// Compares the library with a floor that does the same work directly with the store's client library.
 
 #include "bench.hpp"
 #include "floor.hpp"
@@ -14,9 +14,9 @@ namespace {
 constexpr const char* help = R"(usage: syncguard_bench [--url URL] [--seconds S] [--leases N] [--json FILE]
 
   --url URL      the backend to measure (memory:bench)
-  --seconds S    how long each figure is measured; hand-offs take twice that (5)
-  --leases N     how many leases are held where their cost is measured (100000)
-  --json FILE    also writes the figures to FILE
+  --seconds S    duration of each measurement; hand-offs take twice as long (5)
+  --leases N     number of leases to hold when their cost is measured (100000)
+  --json FILE    also write the results to FILE
 )";
 
 }  // namespace
@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
     if (settings.url.starts_with("redis")) measure_scripts(settings, report);
 #endif
     measure_contention(settings, report);
+    if (settings.url.starts_with("memory")) measure_metrics(settings, report);
     measure_growth(settings, report);
     measure_held_leases(settings, report);
     if (!json.empty()) report.write_json(json, settings.url);

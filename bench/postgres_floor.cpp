@@ -1,14 +1,14 @@
-// libpq in pipeline mode that sends the library's own statements and waits.
+// Blocking libpq in pipeline mode with the same statements as the library.
 
-#include "backends/postgres/postgres_url.hpp"
 #include "backends/postgres/statements.hpp"
-#include "core/storage_key.hpp"
+#include "backends/url.hpp"
 #include "floor.hpp"
+
+#include <syncguard/storage_key.hpp>
 
 #include <libpq-fe.h>
 
 #include <memory>
-#include <set>
 #include <stdexcept>
 
 namespace syncguard::bench {
@@ -21,12 +21,11 @@ class Connection {
     PQenterPipelineMode(connection_.get());
   }
 
-  void send(const std::string& name, const std::string& sql, const std::vector<std::string>& values) {
-    if (prepared_.insert(name).second) PQsendPrepare(connection_.get(), name.c_str(), sql.c_str(), 0, nullptr);
+  void send(const std::string& sql, const std::vector<std::string>& values) {
     std::vector<const char*> texts;
     for (const auto& value : values) texts.push_back(value.c_str());
-    PQsendQueryPrepared(connection_.get(), name.c_str(), static_cast<int>(texts.size()), texts.data(), nullptr, nullptr,
-                        0);
+    PQsendQueryParams(connection_.get(), sql.c_str(), static_cast<int>(texts.size()), nullptr, texts.data(), nullptr,
+                      nullptr, 0);
   }
 
   void wait() {
@@ -43,7 +42,6 @@ class Connection {
 
  private:
   const std::unique_ptr<PGconn, void (*)(PGconn*)> connection_;
-  std::set<std::string> prepared_;
 };
 
 }  // namespace
@@ -51,30 +49,28 @@ class Connection {
 Floor postgres_floor(const std::string& text) {
   BackendUrl url(text);
   const auto options = postgres::options_of(url);
-  const auto sql = std::make_shared<const postgres::Statements>(postgres::Tables(options.table, options.fence_table),
-                                                                postgres::Statements::Queue::exists);
+  // As setup creates them where the URL names no schema.
+  const auto schema = [](const postgres::Tables::Name& name) { return name.schema.empty() ? "public" : name.schema; };
+  const postgres::Tables names(options.table, options.fence_table);
+  const auto tables = names.in_schemas(schema(names.locks_name()), schema(names.counters_name()));
+  const auto sql = std::make_shared<const postgres::Statements>(tables, postgres::Statements::Queue::exists,
+                                                                postgres::Statements::Holder::exists,
+                                                                postgres::FoundFunctions::usable);
   const auto make_caller = [options, sql](const Key& key) -> std::function<void()> {
     const auto connection = std::make_shared<Connection>(options.connection);
-    const auto transaction = [connection, sql](const auto& steps) {
-      connection->send("begin", sql->begin, {});
-      connection->send("settings", sql->settings, {"1980"});
-      steps();
-      connection->send("commit", sql->commit, {});
+    const auto call = [connection, sql](const postgres::Tables::Function& function,
+                                        const std::vector<std::string>& values) {
+      connection->send(sql->timeouts, {"1960", "1980"});
+      connection->send(function.call, values);
       connection->wait();
     };
     return [=] {
       const auto id = LockId::generate().str();
-      transaction([&] {
-        connection->send("lock_key", sql->lock_key, {key.str()});
-        connection->send("acquire", sql->acquire, {key.str(), id, "30000", "fence:" + key.str(), key.str()});
-      });
-      transaction([&] {
-        connection->send("lock_id", sql->lock_id, {id});
-        connection->send("release", sql->release, {id});
-      });
+      call(sql->functions->acquire, {key.str(), id, "30000", "fence:" + key.str(), key.str(), "true", "bench/1", id});
+      call(sql->functions->release, {id});
     };
   };
-  return {.name = "libpq, pipelined, the same statements", .callers = {1, 10}, .make_caller = make_caller};
+  return {.name = "libpq, calling the same functions", .callers = {1, 10}, .make_caller = make_caller};
 }
 
 }  // namespace syncguard::bench

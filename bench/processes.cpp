@@ -1,4 +1,4 @@
-// Acquire and release in several processes at once, each with a key of its own.
+// Acquire and release in several processes at the same time, each with its own key.
 
 #include "bench.hpp"
 #include "floor.hpp"
@@ -13,7 +13,7 @@
 namespace syncguard::bench {
 namespace {
 
-// Connects, waits for the others, and counts.
+// Connects, waits for the common start time, and counts cycles.
 template <typename MakeCycle>
 long count_cycles(const Key& key, Clock::time_point start, Clock::time_point end, const MakeCycle& make_cycle) {
   const std::function<void()> cycle = make_cycle(key);

@@ -1,8 +1,8 @@
-// Blocking hiredis that runs the library's own scripts.
+// Blocking hiredis with the same scripts as the library.
 
 #include "backends/redis/names.hpp"
-#include "backends/redis/redis_url.hpp"
 #include "backends/redis/scripts.hpp"
+#include "backends/url.hpp"
 #include "floor.hpp"
 
 #include <hiredis/hiredis.h>
@@ -19,7 +19,7 @@ class Connection {
       : context_(options.unix_socket.empty() ? redisConnect(options.host.c_str(), options.port)
                                              : redisConnectUnix(options.unix_socket.c_str()),
                  redisFree) {
-    if (options.tls) throw std::runtime_error("hiredis has no TLS: measure without");
+    if (options.tls) throw std::runtime_error("the hiredis floor does not support TLS: use a URL without it");
     if (!context_ || context_->err != 0) throw std::runtime_error("hiredis cannot connect");
     if (!options.username.empty()) {
       run({"AUTH", options.username, options.password});
@@ -29,7 +29,7 @@ class Connection {
     if (options.database != 0) run({"SELECT", std::to_string(options.database)});
   }
 
-  // What it answers, where that is text.
+  // Returns the reply if it is text.
   std::string run(const std::vector<std::string>& words) {
     std::vector<const char*> texts;
     std::vector<std::size_t> sizes;
@@ -64,7 +64,7 @@ Floor redis_floor(const std::string& text) {
     return [=, &scripts] {
       const LockId id = LockId::generate();
       connection->run({"EVALSHA", scripts.acquire.hash, "4", lock, names.fence(lock), names.turn(key), names.index(id),
-                       id.str(), "30000", "31000", '"' + key.str() + '"'});
+                       id.str(), "30000", "31000", '"' + key.str() + '"', "clock", R"(,"holder":"bench/1")"});
       connection->run({"EVALSHA", scripts.release.hash, "1", names.index(id), id.str(), names.queue_root(),
                        names.turn_root(), names.wake_root()});
     };
@@ -85,7 +85,7 @@ void measure_scripts(const Settings& settings, Report& report) {
     const auto stats = connection.run({"INFO", "commandstats"});
     const std::string field = "usec_per_call=";
     const auto script = stats.find("cmdstat_evalsha:");
-    if (script == std::string::npos) throw std::runtime_error("Redis does not tell what scripts cost");
+    if (script == std::string::npos) throw std::runtime_error("Redis does not report the cost of scripts");
     report.add({.group = "time of one script on the server",
                 .name = name,
                 .value = std::stod(stats.substr(stats.find(field, script) + field.size())),

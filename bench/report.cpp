@@ -22,7 +22,7 @@ std::string today() {
 }  // namespace
 
 Report::Report() {
-  if (getloadavg(&load_before_, 1) != 1) throw std::runtime_error("the system does not tell its load");
+  if (getloadavg(&load_before_, 1) != 1) throw std::runtime_error("cannot read the load of the machine");
 }
 
 void Report::add(Row row) {
@@ -46,7 +46,7 @@ void Report::write_json(const std::string& path, const std::string& url) const {
     entry.update(row.details);
     rows.push_back(std::move(entry));
   }
-  // The scheme alone: the rest of a URL may contain a password.
+  // Only the scheme, because the rest of a URL may contain a password.
   const nlohmann::json whole = {{"backend", url.substr(0, url.find(':'))},
                                 {"date", today()},
                                 {"cores", std::thread::hardware_concurrency()},

@@ -1,4 +1,4 @@
-// What the benchmark found, as a table for people and as JSON for programs.
+// The results of the benchmark, as a table and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,21 +11,20 @@ namespace syncguard::bench {
 struct Row {
   std::string group;
   std::string name;
-  // What was measured, and in which unit.
   double value = 0;
   std::string unit;
-  // The floor in the same run, and value relative to it; zero where there is none.
+  // The result of the floor in the same run, and the ratio of the library's to it; zero if there is no floor.
   double floor = 0;
   double ratio = 0;
-  // More figures, for the JSON and the end of the line.
+  // More results, for the JSON and the end of the line.
   nlohmann::json details = nlohmann::json::object();
 };
 
 class Report {
  public:
-  // Asks for the machine's load, before the benchmark is what makes it.
+  // Reads the machine's load before the benchmark adds to it.
   Report();
-  // Prints the row at once: a benchmark takes long.
+  // Prints the row immediately, because a benchmark takes long.
   void add(Row row);
   void write_json(const std::string& path, const std::string& url) const;
 

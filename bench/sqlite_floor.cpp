@@ -1,6 +1,6 @@
-// Plain sqlite3 that runs the library's own statements.
+// Plain sqlite3 with the same statements and the same fsyncs as the library.
 
-#include "backends/sqlite/sqlite_url.hpp"
+#include "backends/url.hpp"
 #include "floor.hpp"
 #include "sqlite_sql.hpp"
 
@@ -25,7 +25,7 @@ class Connection {
     const int result = sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
     connection_.reset(opened);
     if (result != SQLITE_OK) throw std::runtime_error("sqlite3 cannot open the file");
-    // As patient as the library, which looks every millisecond.
+    // Retries every millisecond, as the library does.
     sqlite3_busy_handler(
         opened,
         [](void*, int) {
@@ -34,11 +34,17 @@ class Connection {
         },
         nullptr);
     run("PRAGMA journal_mode = WAL");
-    run("PRAGMA synchronous = FULL");
+  }
+
+  // Takes effect when it is prepared, so that no prepared statement can be kept.
+  void execute(const char* text) {
+    if (sqlite3_exec(connection_.get(), text, nullptr, nullptr, nullptr) != SQLITE_OK) {
+      throw std::runtime_error("sqlite3 refused a statement");
+    }
   }
 
   using Value = std::variant<std::string_view, std::int64_t>;
-  // Whether there was a row.
+  // Returns whether there was a row.
   bool run(std::string_view text, std::initializer_list<Value> values = {}) {
     auto& statement = statements_[text];
     if (!statement) {
@@ -84,30 +90,30 @@ Floor sqlite_floor(const std::string& text) {
     const auto connection = std::make_shared<Connection>(path);
     return [connection, key = key.str(), fence_key = "fence:" + key.str()] {
       constexpr std::int64_t ttl = 30'000;
-      constexpr std::int64_t reservation = 50;
       const auto id = LockId::generate().str();
       connection->run(sql::find_by_key, {key});
+      connection->execute("PRAGMA synchronous = FULL");
       connection->run("BEGIN IMMEDIATE");
       connection->run(sql::find_by_key, {key});
-      auto time = now();
-      connection->run(sql::find_turn, {key, time, time + reservation});
+      const auto time = now();
+      connection->run(sql::has_waiters, {key});
       connection->run(sql::find_counter, {fence_key});
       const auto counter = connection->last_number() + 1;
       const auto fence = Fence(static_cast<std::uint64_t>(counter)).str();
       connection->run(sql::put_counter, {fence_key, counter, key});
-      connection->run(sql::put_lock, {key, id, time + ttl, time, fence, key});
-      connection->run(sql::remove_waiters, {key, id, time, time + reservation});
+      connection->run(sql::put_lock, {key, id, time + ttl, time, fence, key, "bench/1"});
       connection->run("COMMIT");
 
+      connection->execute("PRAGMA synchronous = NORMAL");
       connection->run("BEGIN IMMEDIATE");
-      time = now();
       connection->run(sql::find_by_id, {id});
       connection->run(sql::remove_lock, {id});
-      connection->run(sql::give_turn, {key, time + reservation});
+      connection->run(sql::has_waiters, {key});
       connection->run("COMMIT");
     };
   };
-  return {.name = "sqlite3, the same statements", .callers = {1}, .processes = {4}, .make_caller = make_caller};
+  return {
+      .name = "sqlite3, the same statements and fsyncs", .callers = {1}, .processes = {4}, .make_caller = make_caller};
 }
 
 }  // namespace syncguard::bench

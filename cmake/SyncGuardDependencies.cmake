@@ -1,15 +1,15 @@
-# What the library needs; also used by the installed package, so that both look for the same things.
-# In: CMAKE_FIND_PACKAGE_NAME (SyncGuard), SYNCGUARD_COMPONENTS, SYNCGUARD_IS_SHARED.
+# The dependencies of the library. The installed package uses this file, too, so that both find the same ones. Input:
+# CMAKE_FIND_PACKAGE_NAME (SyncGuard), SYNCGUARD_COMPONENTS, SYNCGUARD_IS_SHARED.
 include(CMakeFindDependencyMacro)
 
-# Like find_dependency, for what has no CMake package of its own.
+# Like find_dependency, for libraries without a CMake package.
 macro(syncguard_missing what debian_package)
   set(${CMAKE_FIND_PACKAGE_NAME}_FOUND FALSE)
   set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "SyncGuard needs ${what} (Debian: ${debian_package})")
   return()
 endmacro()
 
-# Such a library becomes the target SyncGuard::NAME.
+# Defines the target SyncGuard::NAME for such a library.
 macro(syncguard_find_library name header debian_package)
   find_path(SyncGuard_${name}_INCLUDE ${header})
   find_library(SyncGuard_${name}_LIBRARY ${name})
@@ -24,7 +24,7 @@ macro(syncguard_find_library name header debian_package)
   endif()
 endmacro()
 
-# What its headers need.
+# Needed by the public headers.
 find_dependency(Threads)
 find_path(SyncGuard_asio_INCLUDE asio/awaitable.hpp)
 if(NOT SyncGuard_asio_INCLUDE)
@@ -35,18 +35,18 @@ if(NOT TARGET SyncGuard::asio)
   set_target_properties(SyncGuard::asio PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${SyncGuard_asio_INCLUDE}"
     INTERFACE_LINK_LIBRARIES Threads::Threads)
-  # Asio 1.22 does not find clang's coroutines with libstdc++ by itself. And it finds std::aligned_alloc only where a
-  # standard header was included before it: sources that differ in that would disagree on how memory is freed.
+  # Asio 1.22 does not detect coroutines of clang with libstdc++. It also detects std::aligned_alloc only if a standard header was included
+  # before it: without this definition, source files could disagree on how to free memory.
   set_property(TARGET SyncGuard::asio APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS
     ASIO_HAS_STD_ALIGNED_ALLOC=1 "$<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT;ASIO_HAS_STD_COROUTINE>")
 endif()
 
-# An installed shared library brings the rest along by itself.
+# An installed shared library is already linked with the remaining libraries.
 if(SYNCGUARD_IS_SHARED)
   return()
 endif()
 
-# What it is linked with.
+# Needed to link the library.
 if("sqlite" IN_LIST SYNCGUARD_COMPONENTS)
   find_dependency(SQLite3)
 endif()

@@ -1,18 +1,18 @@
-# Installing the library, its CMake package and its pkg-config file, and the command. Three components, so that a
-# distribution can split them: library (what programs need at run time), development, command.
+# Installs the library, its CMake package and its pkg-config file, and the command. There are three components, so that a distribution can
+# split them: library (needed at run time), development, command.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/SyncGuard")
 
-# For the two files below: those who use a shared library need not have what it is linked with.
+# For the two files below: users of a shared library do not need the libraries that it is linked with.
 set(SYNCGUARD_IS_SHARED OFF)
 if(BUILD_SHARED_LIBS)
   set(SYNCGUARD_IS_SHARED ON)
 endif()
 
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
-install(TARGETS syncguard EXPORT SyncGuardTargets
+install(TARGETS syncguard syncguard_testing EXPORT SyncGuardTargets
   LIBRARY COMPONENT library NAMELINK_COMPONENT development
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
@@ -22,14 +22,14 @@ install(FILES "${PROJECT_BINARY_DIR}/include/syncguard/version.hpp"
 if(SYNCGUARD_COMMAND)
   set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME command)
   if(SYNCGUARD_IS_SHARED)
-    # The command finds the library wherever the tree is. A distribution that wants it otherwise has CMAKE_SKIP_INSTALL_RPATH.
+    # The command finds the library relative to itself. A distribution that does not want that sets CMAKE_SKIP_INSTALL_RPATH.
     cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY "${CMAKE_INSTALL_FULL_BINDIR}"
       OUTPUT_VARIABLE libraries_from_programs)
     set_target_properties(syncguard_command PROPERTIES INSTALL_RPATH "$ORIGIN/${libraries_from_programs}")
   endif()
   install(TARGETS syncguard_command)
   install(FILES "${PROJECT_SOURCE_DIR}/docs/man/syncguard.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
-  # Where each shell looks by itself.
+  # The folders in which each shell looks for completions.
   install(FILES "${PROJECT_SOURCE_DIR}/completions/syncguard.bash"
     DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME syncguard)
   install(FILES "${PROJECT_SOURCE_DIR}/completions/_syncguard" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
@@ -39,7 +39,7 @@ if(SYNCGUARD_COMMAND)
 endif()
 install(EXPORT SyncGuardTargets NAMESPACE SyncGuard:: DESTINATION "${package_dir}")
 
-# Apart, because it needs GoogleTest, which those who only use locks need not have.
+# A separate export, because it needs GoogleTest, and programs that only use locks do not.
 if(SYNCGUARD_BUILD_TESTING_LIBRARY)
   install(TARGETS syncguard_contract_suite EXPORT SyncGuardContractSuiteTargets)
   install(FILES "${PROJECT_SOURCE_DIR}/include/syncguard/testing/contract_suite.hpp"
@@ -57,7 +57,7 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/cmake/SyncGuardDependencies.cmake"
   DESTINATION "${package_dir}")
 
-# Relative, so that the tree can be installed elsewhere than it was configured for.
+# Relative paths, so that the installed tree can be moved.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY
   "${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig" OUTPUT_VARIABLE prefix_from_pkgconfig)
 set(pkgconfig_requires "libcrypto")
@@ -66,7 +66,7 @@ if(SYNCGUARD_SQLITE)
   string(APPEND pkgconfig_requires " sqlite3")
 endif()
 if(SYNCGUARD_POSTGRES)
-  # Not as a package: with --static that asks for what libpq itself was linked with, which is rarely there.
+  # Not through Requires: with --static, that would also require the libraries of libpq, which are rarely installed.
   string(APPEND pkgconfig_libraries " -lpq")
 endif()
 if(SYNCGUARD_REDIS)
@@ -80,4 +80,6 @@ if(SYNCGUARD_IS_SHARED)
   set(pkgconfig_libraries "")
 endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/syncguard.pc.in" "${PROJECT_BINARY_DIR}/syncguard.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/syncguard.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/syncguard-testing.pc.in" "${PROJECT_BINARY_DIR}/syncguard-testing.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/syncguard.pc" "${PROJECT_BINARY_DIR}/syncguard-testing.pc"
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

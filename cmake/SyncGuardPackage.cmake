@@ -1,4 +1,4 @@
-# `cpack -G DEB` in the build of a shared library: three packages, as Debian's users know them.
+# `cpack -G DEB` in the build of a shared library creates three packages, named and split as usual in Debian.
 set(library_package "libsyncguard${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
 set(same_version "${library_package} (= ${PROJECT_VERSION})")
 
@@ -13,15 +13,14 @@ endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-# What the programs and the library are linked with, dpkg-shlibdeps finds out; what it cannot know is the package that is
-# made beside.
+# dpkg-shlibdeps finds the linked libraries, except for the one in the other package of this build.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/src")
 
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME "${library_package}")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
 if(SYNCGUARD_SQLITE)
-  # What its SQL needs, no symbol tells.
+  # The version that the SQL statements need, which cannot be derived from symbols.
   set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libsqlite3-0 (>= 3.37)")
 endif()
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
@@ -44,7 +43,7 @@ set(CPACK_DEBIAN_COMMAND_PACKAGE_DEPENDS "${same_version}")
 set(CPACK_COMPONENT_COMMAND_DESCRIPTION "The command, which runs others under a lock, and takes, inspects and releases
 locks.")
 
-# Debian's policy wants the licence in each.
+# Debian's policy requires the license in each package.
 foreach(component IN ITEMS library development command)
   string(TOUPPER "CPACK_DEBIAN_${component}_PACKAGE_NAME" name)
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/${${name}}" RENAME copyright

@@ -1,4 +1,4 @@
-# The target syncguard_reference: the reference as HTML, in reference/html. It fails if Doxygen has anything to complain about.
+# The target syncguard_reference builds the API reference as HTML in reference/html. It fails if Doxygen prints a warning.
 find_program(SyncGuard_DOXYGEN doxygen)
 if(NOT SyncGuard_DOXYGEN)
   return()

@@ -29,15 +29,24 @@ _syncguard() {
     done
   fi
   case $previous in
-    --url | --key | --ttl | --wait | --kill-after | --conflict-exit-code | --lost-exit-code | --id) return ;;
+    --url | --key | --ttl | --wait | --kill-after | --at-least | --timeout | --conflict-exit-code | --lost-exit-code | --id | --older-than | --fence | --raise)
+      return
+      ;;
   esac
   local words='--url --json -q --quiet -v --verbose -h --help'
   case $command in
-    '') words+=' --version run acquire release extend status is-locked setup doctor backends' ;;
-    run) words+=' --key --ttl --wait --no-wait --conflict-exit-code --lost-exit-code --kill-after --' ;;
+    '') words+=' --version run acquire release extend status is-locked list watch break fence setup cleanup doctor backends' ;;
+    run)
+      words+=' --key --ttl --wait --no-wait --conflict-exit-code --lost-exit-code'
+      words+=' --kill-after --at-least --timeout --pass-url --'
+      ;;
     acquire) words+=' --ttl --wait' ;;
     extend) words+=' --ttl' ;;
     status) words+=' --id --raw' ;;
+    list) words+=' --watch' ;;
+    break) words+=' --fence --yes' ;;
+    fence) words+=' --raise' ;;
+    cleanup) words+=' --older-than --dry-run' ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }

@@ -1,19 +1,22 @@
 #!/bin/sh
-# A cron job that never runs beside itself, on this host or, with SYNCGUARD_URL set to a server, on any:
+# A cron job that never runs twice at the same time on the hosts that share the store (without a URL: on this host). In a file in
+# /etc/cron.d, with mode 0600 if the URL has a password:
 #
+#   PATH=/usr/local/bin:/usr/bin:/bin
+#   SYNCGUARD_URL=postgres://locker@db.example/locks
 #   */5 * * * *  me  /usr/local/bin/cron_job.sh /var/lib/report
 #
-# It starts itself again as the holder of a lock. `syncguard run` renews the lock while the job runs and lets it go when
-# the job has ended, however it ends; if the lock is lost, the job is killed before anybody else can have it.
+# The script starts itself again under a lock. `syncguard run` renews the lock while the job runs, and releases it when the job
+# has ended, even if it failed. If the lock is lost, the job is killed before another holder can acquire it.
 set -eu
 folder=$1
 
 if [ "${SYNCGUARD_KEY:-}" != cron:report ]; then
-  # Still running from last time is no failure and no news, so cron has nothing to send mail about.
+  # If the last run has not ended, this one exits with 0 and prints nothing, so that cron sends no mail.
   exec syncguard -q run --key cron:report --ttl 1m --no-wait --conflict-exit-code 0 -- "$0" "$folder"
 fi
 
-# From here on this is the only one.
+# From here on, this is the only running job.
 echo "started under fence $SYNCGUARD_FENCE" >>"$folder/log"
 uptime >"$folder/report.new"
 mv "$folder/report.new" "$folder/report"

@@ -1,4 +1,4 @@
-// Using a backend of your own, by URL like any other.
+// Uses your own backend by its URL, like any other backend.
 
 #include "folder_backend.hpp"
 

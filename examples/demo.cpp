@@ -1,5 +1,5 @@
-// What `./dev demo` shows: processes that fight over one lock in a file, live; one of them is killed while it holds the
-// lock; and at the end what came of it, computed from what the processes recorded.
+// `./dev demo`: several processes compete for one lock in a file, and one of them is killed while it holds the lock. At
+// the end, the demo checks from the processes' reports that their turns never overlapped.
 
 #include <syncguard/syncguard.hpp>
 
@@ -25,19 +25,19 @@ namespace {
 
 constexpr int workers = 5;
 constexpr int victim = 2;
-constexpr int fatal_turn = 3;
+constexpr int turn_to_kill = 3;
 constexpr auto turn_length = 60ms;
 constexpr auto ttl = 500ms;
 
-// The monotonic clock is one for all processes of the machine.
+// The monotonic clock is the same for all processes of the machine.
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-// What a worker tells the parent, through a pipe; small enough to be written in one piece.
+// A message from a worker to the parent, through a pipe; small enough to be written atomically.
 struct Report {
-  enum class Kind : std::int32_t { holds, waits_for_death, leaves };
+  enum class Kind : std::int32_t { holds, waits_to_be_killed, leaves };
   Kind kind;
   std::int32_t worker;
   std::uint64_t fence;
@@ -45,20 +45,20 @@ struct Report {
 };
 
 int work(int worker, const std::string& url, std::int64_t end_us, int pipe_end) {
-  const auto tell = [&](Report::Kind kind, const sg::Lease& lease) {
+  const auto send_message = [&](Report::Kind kind, const sg::Lease& lease) {
     const Report report{kind, worker, lease.fence().value(), now_us()};
     return write(pipe_end, &report, sizeof report) == static_cast<ssize_t>(sizeof report);
   };
   auto locks = sg::open(url);
   for (int turn = 1; now_us() < end_us; ++turn) {
-    sg::Lease lease = locks.acquire("demo", {.ttl = ttl, .wait = {.timeout = 1min, .max_retries = 1000}});
-    const bool doomed = worker == victim && turn == fatal_turn;
-    if (!tell(doomed ? Report::Kind::waits_for_death : Report::Kind::holds, lease)) return 1;
-    if (doomed) {
+    sg::Lease lease = locks.acquire("demo", {.ttl = ttl, .wait = {.timeout = 1min}});
+    const bool killed_here = worker == victim && turn == turn_to_kill;
+    if (!send_message(killed_here ? Report::Kind::waits_to_be_killed : Report::Kind::holds, lease)) return 1;
+    if (killed_here) {
       for (;;) pause();
     }
     std::this_thread::sleep_for(turn_length);
-    if (!tell(Report::Kind::leaves, lease)) return 1;
+    if (!send_message(Report::Kind::leaves, lease)) return 1;
   }
   return 0;
 }
@@ -67,15 +67,15 @@ struct Turn {
   int worker;
   std::uint64_t fence;
   std::int64_t from_us;
-  std::int64_t to_us;  // 0 while it lasts, or for ever if its worker was killed
+  std::int64_t to_us;  // 0 until the turn ends; stays 0 if the worker was killed
 };
 
-void show(std::int64_t start_us, const Turn& turn, const char* remark) {
+void show(std::int64_t start_us, const Turn& turn, const char* note) {
   std::string lane(workers, '.');
   lane[static_cast<std::size_t>(turn.worker)] = '#';
   std::printf("  %5.2f s   %s   process %d holds the lock, fence %s%s\n",
               static_cast<double>(turn.from_us - start_us) / 1e6, lane.c_str(), turn.worker + 1,
-              sg::Fence(turn.fence).str().c_str(), remark);
+              sg::Fence(turn.fence).str().c_str(), note);
   std::fflush(stdout);
 }
 
@@ -87,7 +87,7 @@ int verdict(const std::vector<Turn>& turns, const Turn& killed) {
   for (std::size_t i = 0; i < turns.size(); ++i) {
     ++counts[static_cast<std::size_t>(turns[i].worker)];
     if (i == 0) continue;
-    // A killed process is gone at once; its lock stays until its ttl is over.
+    // A killed process ends immediately, but its lock stays held until it expires.
     const Turn& before = turns[i - 1];
     if (before.to_us != 0 && turns[i].from_us < before.to_us) ++overlaps;
     if (turns[i].fence <= before.fence) ++out_of_order;
@@ -98,7 +98,7 @@ int verdict(const std::vector<Turn>& turns, const Turn& killed) {
   std::printf("\n  overlaps:              %d\n  fences out of order:   %d\n", overlaps, out_of_order);
   std::printf("  killed, taken over:    after %.2f s (its ttl and a second)\n", taken_over_after);
   const bool good = overlaps == 0 && out_of_order == 0 && taken_over_after >= 0.5;
-  std::puts(good ? "\n  Nobody was ever inside together with somebody else." : "\n  The lock did NOT hold!");
+  std::puts(good ? "\n  No two processes ever held the lock at the same time." : "\n  The lock did NOT hold!");
   return good ? 0 : 1;
 }
 
@@ -147,22 +147,22 @@ int main(int argc, char** argv) {
       continue;
     }
     turns.push_back({report.worker, report.fence, report.at_us, 0});
-    const bool kill_now = report.kind == Report::Kind::waits_for_death;
+    const bool kill_now = report.kind == Report::Kind::waits_to_be_killed;
     if (kill_now) {
       kill(children[victim], SIGKILL);
       killed = &turns.back();
     }
     show(start_us, turns.back(), kill_now ? "   <- killed" : "");
   }
-  bool all_well = true;
+  bool succeeded = true;
   for (const pid_t child : children) {
     int status = 0;
     waitpid(child, &status, 0);
-    if (child != children[victim] && status != 0) all_well = false;
+    if (child != children[victim] && status != 0) succeeded = false;
   }
   std::filesystem::remove_all(folder);
-  if (!all_well || killed == nullptr) {
-    std::puts("\n  A process failed, or was too slow to be killed: nothing was shown.");
+  if (!succeeded || killed == nullptr) {
+    std::puts("\n  A process failed, or was too slow to be killed: the demo proves nothing.");
     return 2;
   }
   return verdict(turns, *killed);

@@ -1,5 +1,5 @@
-// Fenced writes to PostgreSQL: a holder that was paused for longer than its lock lived writes too late, and the table
-// itself refuses it. No lock can do that alone.
+// Fenced writes to PostgreSQL: a holder was paused until its lock had expired and writes too late. The table rejects
+// the write, which no lock can do alone.
 //
 // usage: fenced_writes URL      a database that may be written to, such as postgres://me@localhost/test
 
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// The store that the lock protects. It remembers, row by row, under which fence it was written last.
+// The store that the lock protects. Each row contains the newest fence it has seen.
 class Accounts {
  public:
   explicit Accounts(const std::string& url) : connection_(PQconnectdb(url.c_str()), PQfinish) {
@@ -26,14 +26,14 @@ class Accounts {
     execute("INSERT INTO account VALUES ('42', 100, 0)");
   }
 
-  // Shows the fence, before anything is read: from now on only this holder and newer ones can write. False if somebody
-  // with a newer fence was here before. With <= one holder may do so many times.
+  // Stores the fence before anything is read: from now on, only this holder and newer ones can write. Returns false if
+  // the row has a newer fence. With <=, a holder may claim a row several times.
   bool claim(const std::string& id, sg::Fence fence) {
     return changes_a_row("UPDATE account SET fence = $2 WHERE id = $1 AND fence <= $2",
                          {id, std::to_string(fence.value())});
   }
 
-  // The same, and writes.
+  // Checks and stores the fence, and writes the balance.
   bool set_balance(const std::string& id, int balance, sg::Fence fence) {
     return changes_a_row("UPDATE account SET balance = $3, fence = $2 WHERE id = $1 AND fence <= $2",
                          {id, std::to_string(fence.value()), std::to_string(balance)});
@@ -79,22 +79,24 @@ int main(int argc, char** argv) {
     auto locks = sg::open(url);
     std::puts(locks.setup().c_str());
 
-    // The first holder claims and reads, and is then paused: garbage collection, a swapped-out machine, a debugger.
+    // The first holder claims and reads the row, then is paused, for example by garbage collection, swapping or a
+    // debugger.
     sg::Lease paused = locks.acquire("account:42", {.ttl = 100ms});
     const bool first_claimed = accounts.claim("42", paused.fence());
     const int old_balance = accounts.balance("42");
 
-    // Its time is over, so the lock goes to the next, who is about to take 30 from the account.
+    // Its lock expires. The next holder acquires the lock and is about to take 30 from the account.
     sg::Lease next = locks.acquire("account:42");
     const bool next_claimed = accounts.claim("42", next.fence());
     const int balance = accounts.balance("42");
 
-    // The first one wakes up. Had the next one not claimed before it read, this would be written, and then lost.
+    // The first holder resumes. If the next holder had not claimed the row before it read, this write would succeed,
+    // and the next one would overwrite it.
     const bool late = accounts.set_balance("42", old_balance + 1, paused.fence());
-    std::printf("fence %s: %s\n", paused.fence().str().c_str(), late ? "written" : "refused");
+    std::printf("fence %s: %s\n", paused.fence().str().c_str(), late ? "written" : "rejected");
 
     const bool taken = accounts.set_balance("42", balance - 30, next.fence());
-    std::printf("fence %s: %s\n", next.fence().str().c_str(), taken ? "written" : "refused");
+    std::printf("fence %s: %s\n", next.fence().str().c_str(), taken ? "written" : "rejected");
     std::printf("balance: %d\n", accounts.balance("42"));
     return first_claimed && next_claimed && !late && taken && accounts.balance("42") == 70 ? 0 : 1;
   } catch (const std::exception& error) {

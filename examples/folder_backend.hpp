@@ -1,10 +1,12 @@
-// A backend of your own: five operations over whatever can do one atomic step. This one keeps its locks in a file per
-// key, guarded by flock(2), which serves all processes of a host. It does without a queue: clients then poll. It passes
-// the contract suite (tests/consumer/contract_suite), which is what you should ask of yours. Small local files answer
-// at once; what may take longer belongs on a thread of its own, because the client's must not wait for it.
+// A custom backend needs five operations on a store that can do one atomic step. This one keeps each key's lock in a
+// file, protected by flock(2), for all processes of a host. It has no queue, so clients poll. It passes the contract
+// suite (tests/consumer/contract_suite), as your backend should. Reading small local files is fast; slower work belongs
+// on another thread, because it must not block the client's I/O thread.
 #pragma once
 
 #include <syncguard/backend.hpp>
+#include <syncguard/liveness.hpp>
+#include <syncguard/storage_key.hpp>
 
 #include <asio/steady_timer.hpp>
 #include <asio/this_coro.hpp>
@@ -30,16 +32,10 @@ using std::chrono::milliseconds;
 
 inline sg::Timestamp system_now() { return std::chrono::floor<milliseconds>(std::chrono::system_clock::now()); }
 
-// Every backend uses this predicate: a lock lives for a second longer than it says, since clocks may disagree.
-inline bool is_live(sg::Timestamp expires_at, sg::Timestamp now) { return expires_at > now - milliseconds(1000); }
-inline milliseconds free_in(sg::Timestamp expires_at, sg::Timestamp now) {
-  return expires_at + milliseconds(1000) - now;
-}
-
-// The files. Whoever reads or writes them holds a FolderLock.
+// The files. Hold a FolderLock to read or write them.
 class Folder {
  public:
-  // What one file holds: the counter, which stays for ever, and the lock, if there is one.
+  // The contents of a file: the fence counter, which is kept forever, and the lock, if there is one.
   struct Entry {
     sg::Key key;
     std::uint64_t fence_counter = 0;
@@ -52,7 +48,7 @@ class Folder {
 
   [[nodiscard]] Entry read(const sg::Key& key) const { return read_file(file_of(key)).value_or(Entry{.key = key}); }
 
-  // A real backend keeps an index from ids to keys; a handful of files can be searched.
+  // A real backend keeps an index from ids to keys. Searching is fast enough for a few files.
   [[nodiscard]] std::optional<Entry> find(const sg::LockId& id) const {
     for (const auto& file : std::filesystem::directory_iterator(path_)) {
       auto entry = read_file(file.path());
@@ -61,7 +57,7 @@ class Folder {
     return std::nullopt;
   }
 
-  // All or nothing: a crash leaves the old file.
+  // Atomic: after a crash, the old file is intact.
   void write(const Entry& entry) const {
     const auto temporary = path_ / ".new";
     std::ofstream stream(temporary, std::ios::trunc);
@@ -69,15 +65,16 @@ class Folder {
     if (entry.record) {
       stream << ' ' << entry.record->lock_id.view() << ' ' << entry.record->fence.value() << ' '
              << entry.record->expires_at.time_since_epoch().count() << ' '
-             << entry.record->acquired_at.time_since_epoch().count();
+             << entry.record->acquired_at.time_since_epoch().count() << ' ' << entry.record->holder;
     }
     stream.close();
-    if (!stream) throw sg::LockError(sg::ErrorCode::service_unavailable, "the folder cannot be written");
+    if (!stream) throw sg::LockError(sg::ErrorCode::service_unavailable, "cannot write to the folder of locks");
     std::filesystem::rename(temporary, file_of(entry.key));
   }
 
  private:
-  [[nodiscard]] std::filesystem::path file_of(const sg::Key& key) const { return path_ / sg::hash_key(key.str()); }
+  // Hashed, because a key may contain characters that a file name may not.
+  [[nodiscard]] std::filesystem::path file_of(const sg::Key& key) const { return path_ / sg::storage_hash(key.str()); }
 
   [[nodiscard]] static std::optional<Entry> read_file(const std::filesystem::path& file) {
     std::ifstream stream(file);
@@ -95,6 +92,8 @@ class Folder {
                                     .expires_at = sg::Timestamp(milliseconds(expires_at)),
                                     .acquired_at = sg::Timestamp(milliseconds(acquired_at)),
                                     .fence = sg::Fence(fence)};
+      stream.get();
+      std::getline(stream, entry.record->holder);
     }
     return entry;
   }
@@ -102,7 +101,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// Exclusive use of the folder, from when it was had until this is destroyed: what makes a step atomic.
+// Exclusive use of the folder, from a successful try_lock() to the destructor. This makes a step atomic.
 class FolderLock {
  public:
   explicit FolderLock(const Folder& folder)
@@ -113,7 +112,7 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock() { close(descriptor_); }
 
-  // False while somebody else has it.
+  // Returns false while another process or thread uses the folder.
   [[nodiscard]] bool try_lock() const {
     if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
     if (errno != EWOULDBLOCK && errno != EINTR) fail();
@@ -132,22 +131,27 @@ class FolderBackend : public sg::Backend {
  public:
   explicit FolderBackend(std::filesystem::path path) : folder_(std::move(path)) {}
 
-  [[nodiscard]] sg::Capabilities capabilities() const override { return {.name = "folder"}; }
+  [[nodiscard]] sg::Capabilities capabilities() const override { return {.name = "folder", .local = true}; }
 
   asio::awaitable<sg::AcquireReply> acquire(const sg::AcquireRequest& request, const sg::CallLimits& limits) override {
     Step step(folder_);
     co_await step.begin(limits);
     Folder::Entry entry = folder_.read(request.key);
-    if (entry.record && is_live(entry.record->expires_at, step.now)) {
+    if (entry.record && sg::is_live(entry.record->expires_at, step.now)) {
       const sg::LockRecord& held = *entry.record;
-      if (held.lock_id != request.lock_id) co_return sg::Contended{free_in(held.expires_at, step.now)};
+      if (held.lock_id != request.lock_id) co_return sg::Contended{sg::free_in(held.expires_at, step.now)};
       co_return sg::Granted{held.fence, held.expires_at, held.expires_at - step.now};
     }
     if (entry.fence_counter >= sg::Fence::refuse_above) {
       throw sg::LockError(sg::ErrorCode::internal, "the fence counter of this key has reached its limit");
     }
     const sg::Fence fence(++entry.fence_counter);
-    entry.record = sg::LockRecord{request.key, request.lock_id, step.now + request.ttl, step.now, fence};
+    entry.record = sg::LockRecord{.key = request.key,
+                                  .lock_id = request.lock_id,
+                                  .expires_at = step.now + request.ttl,
+                                  .acquired_at = step.now,
+                                  .fence = fence,
+                                  .holder = request.holder};
     folder_.write(entry);
     co_return sg::Granted{fence, step.now + request.ttl, request.ttl};
   }
@@ -157,7 +161,7 @@ class FolderBackend : public sg::Backend {
     co_await step.begin(limits);
     auto entry = folder_.find(id);
     if (!entry) co_return sg::Missing::not_found;
-    if (!is_live(entry->record->expires_at, step.now)) co_return sg::Missing::expired;
+    if (!sg::is_live(entry->record->expires_at, step.now)) co_return sg::Missing::expired;
     entry->record.reset();
     folder_.write(*entry);
     co_return sg::Released{};
@@ -169,7 +173,7 @@ class FolderBackend : public sg::Backend {
     co_await step.begin(limits);
     auto entry = folder_.find(id);
     if (!entry) co_return sg::Missing::not_found;
-    if (!is_live(entry->record->expires_at, step.now)) co_return sg::Missing::expired;
+    if (!sg::is_live(entry->record->expires_at, step.now)) co_return sg::Missing::expired;
     entry->record->expires_at = step.now + ttl;
     folder_.write(*entry);
     co_return sg::Extended{entry->record->expires_at, ttl};
@@ -195,18 +199,18 @@ class FolderBackend : public sg::Backend {
   }
 
  private:
-  // One atomic step, from begin() until it is destroyed.
+  // One atomic step, from begin() to the destructor.
   struct Step {
     explicit Step(const Folder& folder) : lock(folder) {}
 
-    // Waits until the folder is ours, no longer than the limits allow, and reads the time only then.
+    // Waits for the folder, within the limits. Reads the clock only after it has the folder.
     asio::awaitable<void> begin(const sg::CallLimits& limits) {
       asio::steady_timer pause(co_await asio::this_coro::executor);
       for (;;) {
         if (limits.stop.stop_requested()) throw sg::LockError(sg::ErrorCode::aborted, "a stop was requested");
         if (lock.try_lock()) break;
         if (std::chrono::steady_clock::now() >= limits.deadline) {
-          throw sg::LockError(sg::ErrorCode::network_timeout, "others kept the folder until the time-out");
+          throw sg::LockError(sg::ErrorCode::network_timeout, "timed out waiting for the lock of the folder");
         }
         pause.expires_after(milliseconds(1));
         co_await pause.async_wait(asio::use_awaitable);
@@ -215,7 +219,7 @@ class FolderBackend : public sg::Backend {
     }
 
     [[nodiscard]] std::optional<sg::LockRecord> live(const std::optional<sg::LockRecord>& record) const {
-      return record && is_live(record->expires_at, now) ? record : std::nullopt;
+      return record && sg::is_live(record->expires_at, now) ? record : std::nullopt;
     }
 
     const FolderLock lock;

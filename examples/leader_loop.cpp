@@ -1,6 +1,6 @@
-// One of several processes leads. It leads while it holds the lock, and steps down when lost() says that it cannot know
-// any more whether it does. Here one leader is killed and the next one is stopped for too long: there is always
-// another.
+// Leader election: the process that holds the lock leads, and steps down when lost() reports that it may no longer hold
+// the lock. In this example, one leader is killed and the next is stopped for too long; each time, another process
+// becomes the leader.
 
 #include <syncguard/syncguard.hpp>
 
@@ -22,40 +22,37 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// What a candidate tells the audience, through a pipe.
-struct News {
+// A message from a candidate to the parent, through a pipe.
+struct Event {
   enum class Kind : std::int32_t { leads, steps_down };
   Kind kind;
   pid_t candidate;
   std::uint64_t fence;
 };
 
-void tell(int pipe_end, News::Kind kind, const sg::Lease& lease) {
-  const News news{kind, getpid(), lease.fence().value()};
-  if (write(pipe_end, &news, sizeof news) != static_cast<ssize_t>(sizeof news)) _exit(1);
+void send_message(int pipe_end, Event::Kind kind, const sg::Lease& lease) {
+  const Event event{kind, getpid(), lease.fence().value()};
+  if (write(pipe_end, &event, sizeof event) != static_cast<ssize_t>(sizeof event)) _exit(1);
 }
 
-// The loop itself. Everything else in this file is the theatre around it.
-void run_for_office(sg::Locks& locks, int pipe_end, const std::stop_token& shutdown) {
-  // The ttl is how long nobody leads after a leader died, but for the tolerance of one second.
-  const sg::AcquireOptions options{
-      .ttl = 1s,
-      .auto_extend = true,
-      .wait = {.timeout = sg::WaitOptions::no_timeout, .max_retries = sg::WaitOptions::unlimited_retries}};
+// The loop that your program needs. The rest of this file demonstrates it.
+void lead_when_elected(sg::Locks& locks, int pipe_end, const std::stop_token& shutdown) {
+  // After a leader has died, there is no leader for the ttl and the tolerance of one second.
+  const sg::AcquireOptions options{.ttl = 1s, .auto_extend = true, .wait = {.timeout = sg::WaitOptions::no_timeout}};
   while (!shutdown.stop_requested()) {
     try {
       sg::Lease lease = locks.acquire("leader", options, shutdown);
       const std::stop_token lost = lease.lost();
-      tell(pipe_end, News::Kind::leads, lease);
+      send_message(pipe_end, Event::Kind::leads, lease);
       while (!lost.stop_requested() && !shutdown.stop_requested()) {
-        // A leader's work, in small steps. What it writes carries lease.fence(): between the last look at lost() and
-        // the write this process may have been paused.
+        // The leader's work, in small steps. Every write carries lease.fence(), because this process may be paused
+        // between the check of lost() and the write.
         std::this_thread::sleep_for(20ms);
       }
-      if (lost.stop_requested()) tell(pipe_end, News::Kind::steps_down, lease);
+      if (lost.stop_requested()) send_message(pipe_end, Event::Kind::steps_down, lease);
     } catch (const sg::LockError& error) {
-      if (error.code() == sg::ErrorCode::aborted) return;  // the shutdown
-      std::fprintf(stderr, "%s\n", error.what());          // worth a look, and another election
+      if (error.code() == sg::ErrorCode::aborted) return;  // shutdown was requested
+      std::fprintf(stderr, "%s\n", error.what());
       std::this_thread::sleep_for(500ms);
     }
   }
@@ -63,7 +60,7 @@ void run_for_office(sg::Locks& locks, int pipe_end, const std::stop_token& shutd
 
 int candidate(const std::string& url, int pipe_end) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // SIGTERM becomes a stop request. It is blocked before there are threads, so that none of them is interrupted.
+  // SIGTERM becomes a stop request. It is blocked before any threads are started, so that they inherit that.
   sigset_t terminate;
   sigemptyset(&terminate);
   sigaddset(&terminate, SIGTERM);
@@ -75,17 +72,17 @@ int candidate(const std::string& url, int pipe_end) {
     shutdown.request_stop();
   });
   auto locks = sg::open(url);
-  run_for_office(locks, pipe_end, shutdown.get_token());
+  lead_when_elected(locks, pipe_end, shutdown.get_token());
   return 0;
 }
 
-News next_news(int pipe_end) {
-  News news{};
-  if (read(pipe_end, &news, sizeof news) != static_cast<ssize_t>(sizeof news)) _exit(1);
-  std::printf("process %d %s, fence %s\n", static_cast<int>(news.candidate),
-              news.kind == News::Kind::leads ? "leads" : "steps down", sg::Fence(news.fence).str().c_str());
+Event next_event(int pipe_end) {
+  Event event{};
+  if (read(pipe_end, &event, sizeof event) != static_cast<ssize_t>(sizeof event)) _exit(1);
+  std::printf("process %d %s, fence %s\n", static_cast<int>(event.candidate),
+              event.kind == Event::Kind::leads ? "leads" : "steps down", sg::Fence(event.fence).str().c_str());
   std::fflush(stdout);
-  return news;
+  return event;
 }
 
 }  // namespace
@@ -101,28 +98,28 @@ int main() {
     if (pid == 0) _exit(candidate(url, ends[1]));
   }
 
-  const News first = next_news(ends[0]);
+  const Event first = next_event(ends[0]);
   kill(first.candidate, SIGKILL);
   std::puts("  … and is killed");
 
-  const News second = next_news(ends[0]);
+  const Event second = next_event(ends[0]);
   kill(second.candidate, SIGSTOP);
   std::puts("  … and is stopped");
 
-  const News third = next_news(ends[0]);
+  const Event third = next_event(ends[0]);
   kill(second.candidate, SIGCONT);
-  std::puts("  … and the one that was stopped goes on");
-  const News last = next_news(ends[0]);
+  std::puts("  … and the stopped process is resumed");
+  const Event last = next_event(ends[0]);
 
   for (const auto pid : candidates) kill(pid, SIGTERM);
-  bool ended_well = true;
+  bool exited_cleanly = true;
   for (const auto pid : candidates) {
     int status = 0;
     waitpid(pid, &status, 0);
-    if (pid != first.candidate) ended_well = ended_well && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (pid != first.candidate) exited_cleanly = exited_cleanly && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
   std::filesystem::remove_all(folder);
   const bool one_after_another = first.fence < second.fence && second.fence < third.fence;
-  const bool stepped_down = last.kind == News::Kind::steps_down && last.candidate == second.candidate;
-  return ended_well && one_after_another && stepped_down ? 0 : 1;
+  const bool stepped_down = last.kind == Event::Kind::steps_down && last.candidate == second.candidate;
+  return exited_cleanly && one_after_another && stepped_down ? 0 : 1;
 }

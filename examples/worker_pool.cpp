@@ -1,5 +1,6 @@
-// A pool of workers that acquire asynchronously: coroutines on the caller's own io_context, no thread of the library's
-// for I/O, no thread per worker. Every account is worked on by one worker at a time, all accounts at once.
+// A pool of workers that acquire asynchronously: coroutines on the caller's io_context, without an I/O thread of the
+// library and without a thread per worker. One worker at a time works on an account; different accounts are processed
+// concurrently.
 
 #include <syncguard/async.hpp>
 
@@ -22,7 +23,7 @@ constexpr int workers = 8;
 constexpr std::size_t accounts = 3;
 constexpr int rounds = 5;
 
-// All coroutines run on the one thread of the io_context, so plain variables do.
+// All coroutines run on the single thread of the io_context, so plain variables are sufficient.
 struct Pool {
   std::array<int, accounts> inside{};
   int done = 0;
@@ -33,7 +34,7 @@ struct Pool {
 
 asio::awaitable<void> work_on(Pool& pool, std::size_t account) {
   if (++pool.inside.at(account) != 1) ++pool.collisions;
-  asio::steady_timer timer(co_await asio::this_coro::executor, 1ms);  // stands for requests to other servers
+  asio::steady_timer timer(co_await asio::this_coro::executor, 1ms);  // instead of requests to other servers
   co_await timer.async_wait(asio::use_awaitable);
   --pool.inside.at(account);
   ++pool.done;
@@ -43,7 +44,7 @@ asio::awaitable<void> worker(sg::Locks locks, Pool& pool) {
   try {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t account = 0; account < accounts; ++account) {
-        // Named before the co_await: g++ 12 destroys closures that capture by value twice inside of one.
+        // Declared before the co_await: inside one, g++ 12 destroys closures that capture by value twice.
         auto section = [&pool, account](sg::Lease&) { return work_on(pool, account); };
         const sg::Key key = "account:" + std::to_string(account);
         co_await locks.async_with_lock(key, {.ttl = 10s, .wait = {.timeout = 30s}}, section, asio::use_awaitable);
@@ -53,7 +54,7 @@ asio::awaitable<void> worker(sg::Locks locks, Pool& pool) {
     std::fprintf(stderr, "%s\n", error.what());
     ++pool.failures;
   }
-  // The last one closes the client. Until then its connections are read from, and run() would not return.
+  // The last worker closes the client. Until then, a client reads from its connections, and run() would not return.
   if (--pool.running == 0) co_await locks.async_close(asio::use_awaitable);
 }
 

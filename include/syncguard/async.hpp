@@ -1,5 +1,6 @@
-// The asynchronous side: every operation with any Asio completion token (a coroutine's use_awaitable, a future, a
-// callback), driving the same coroutines as the blocking calls. Completions are (std::exception_ptr, result).
+/// \file
+/// The asynchronous API: every operation with any Asio completion token (a coroutine's use_awaitable, a future, a
+/// callback). Blocking calls run the same coroutines. Completions are (std::exception_ptr, result).
 #pragma once
 
 #include <syncguard/detail/access.hpp>
@@ -15,11 +16,11 @@
 #include <asio/co_spawn.hpp>
 #include <asio/dispatch.hpp>
 #include <asio/post.hpp>
-#include <asio/system_executor.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -32,11 +33,12 @@
 #include <vector>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// Opens a client that has no thread of its own for I/O: that completes on the caller's executor, whose context must
-// outlive the client and its leases. Operations begin on the thread that starts them; lost(), on_release_error and
-// on_extended run on threads of the library's, random wherever the operation is. Such a client refuses blocking calls,
-// and its leases release in the background.
+/// Opens a client without an I/O thread of its own: it runs and completes on the caller's executor, whose context must
+/// outlive the client and its leases. Operations start on the calling thread. Callbacks on lost(), on_release_error and
+/// on_extended run on the library's threads; random runs on the thread that runs the operation. Blocking calls on such
+/// a client throw LockError(invalid_argument), and its leases release in the background.
 [[nodiscard]] SYNCGUARD_EXPORT Locks open_on(asio::any_io_executor executor, std::string_view url,
                                              ClientOptions options = {});
 [[nodiscard]] SYNCGUARD_EXPORT Locks open_on(asio::any_io_executor executor, std::unique_ptr<Backend> backend,
@@ -47,12 +49,14 @@ namespace detail {
 using ClientPtr = std::shared_ptr<Client>;
 using CallbacksPtr = std::shared_ptr<const Callbacks>;
 
-// Where completions run unless their token says otherwise.
-SYNCGUARD_EXPORT asio::any_io_executor executor_of(const Client& client);
-// What the operations below run on.
+// Where completions run unless their token has another executor. Without a client: on Asio's system executor.
+SYNCGUARD_EXPORT asio::any_io_executor executor_of(const ClientPtr& client);
+// An error if the client was opened in a parent process before a fork; otherwise null.
+SYNCGUARD_EXPORT std::exception_ptr refusal_in_child(const Client& client);
+// The executor of the operations below.
 SYNCGUARD_EXPORT asio::any_io_executor coroutine_executor_of(const Client& client);
 
-// The operations themselves. Blocking calls drive the same ones.
+// The operations. Blocking calls run the same coroutines.
 SYNCGUARD_EXPORT asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
                                                                    TryOptions options, std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
@@ -70,72 +74,99 @@ SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr clien
 SYNCGUARD_EXPORT asio::awaitable<bool> owns(ClientPtr client, LockId id, std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<LockPage> list(ClientPtr client, std::string prefix, std::size_t limit,
+                                                std::string cursor, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<KeyState> inspect(ClientPtr client, Key key, std::stop_token stop);
+// The state of the key as soon as it differs from the last one; at once if there is none.
+SYNCGUARD_EXPORT asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<KeyState> last,
+                                                       WatchOptions options, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<Fence> fence(ClientPtr client, Key key, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, std::stop_token stop);
+// Returns false for an empty lease.
 SYNCGUARD_EXPORT asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl,
                                                     std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, std::stop_token stop);
-// As the destructor of a lease would: never throws, reports to on_release_error.
-SYNCGUARD_EXPORT asio::awaitable<bool> dispose_lease(std::shared_ptr<LeaseState> lease);
+// Releases like the destructor of a lease. Throws LockError(lock_lost) if the lock was gone and if_lost is
+// IfLost::fail.
+SYNCGUARD_EXPORT asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost);
 SYNCGUARD_EXPORT asio::awaitable<bool> close(ClientPtr client);
-SYNCGUARD_EXPORT ClientPtr client_of(const LeaseState& lease);
 
-// Options are read when the call starts; what they point to need not live longer.
+// Options are read when the call starts; the objects they point to need not live longer.
 inline std::stop_token take_wait_stop(AcquireOptions& options) {
   const std::stop_token* stop = std::exchange(options.wait.stop, nullptr);
   return stop != nullptr ? *stop : std::stop_token();
 }
 
-// Whether an executor, such as that of asio::use_future, belongs to no context.
+// Whether an executor, such as that of asio::use_future, belongs to no execution context.
 template <typename Executor>
 inline constexpr bool completes_anywhere = !std::is_convertible_v<Executor, asio::any_io_executor>;
 
-// Starts operation(client, stop_token) and completes token with what comes of it.
+// Runs function on the handler's executor, never inside the initiating function unless the handler belongs to a future.
+template <typename Executor, typename Function>
+void complete_on(const Executor& executor, Function&& function) {
+  // A future's handler only stores the result; posting it would start the system's threads.
+  if constexpr (completes_anywhere<Executor>) {
+    asio::dispatch(executor, std::forward<Function>(function));
+  } else {
+    asio::post(executor, std::forward<Function>(function));
+  }
+}
+
+// Starts operation(client, stop_token) and completes token with its result. Without a client, completes with an empty
+// result; in a forked child, with an error.
 template <typename Operation, typename CompletionToken>
 auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
   using Result = typename std::invoke_result_t<Operation&, const ClientPtr&, std::stop_token>::value_type;
   return asio::async_initiate<CompletionToken, void(std::exception_ptr, Result)>(
       [](auto handler, const ClientPtr& of, auto start) {
+        const auto executor = asio::get_associated_executor(handler, executor_of(of));
+        auto refused = of ? refusal_in_child(*of) : nullptr;
+        if (!of || refused) {
+          complete_on(executor, [handler = std::move(handler), refused = std::move(refused)]() mutable {
+            std::move(handler)(std::move(refused), Result{});
+          });
+          return;
+        }
         std::stop_source stop(std::nostopstate);
         auto slot = asio::get_associated_cancellation_slot(handler);
         if (slot.is_connected()) {
           stop = std::stop_source();
           slot.assign([stop](asio::cancellation_type) mutable { stop.request_stop(); });
         }
-        const auto executor = asio::get_associated_executor(handler, executor_of(*of));
-        // Whatever ends the coroutine (the reader of a connection, for one) must not have to wait for the application's
-        // code: that is always posted. Meanwhile the application's context has something to wait for.
+        // The code that completes the coroutine (for example the reader of a connection) must not wait for application
+        // code, so the handler is always posted. Until then, outstanding work keeps the application's context running.
         auto work = asio::prefer(executor, asio::execution::outstanding_work.tracked);
         asio::co_spawn(coroutine_executor_of(*of), start(of, stop.get_token()),
-                       [handler = std::move(handler), work = std::move(work), slot, of](std::exception_ptr error,
-                                                                                        Result result) mutable {
-                         auto complete = [handler = std::move(handler), slot, of, error = std::move(error),
-                                          result = std::move(result)]() mutable {
+                       [handler = std::move(handler), work = std::move(work), slot, kept_open = ClientPtr(of)](
+                           std::exception_ptr error, Result result) mutable {
+                         auto complete = [handler = std::move(handler), slot, kept_open = std::move(kept_open),
+                                          error = std::move(error), result = std::move(result)]() mutable {
                            if (slot.is_connected()) slot.clear();
+                           // Dropped before the handler runs, so that the thread that destroys the last Locks ends the
+                           // client, not this one.
+                           kept_open = nullptr;
                            std::move(handler)(std::move(error), std::move(result));
                          };
-                         // A future's handler only stores the result; posting it would start the system's threads.
-                         if constexpr (completes_anywhere<decltype(work)>) {
-                           asio::dispatch(work, std::move(complete));
-                         } else {
-                           asio::post(work, std::move(complete));
-                         }
+                         complete_on(work, std::move(complete));
                        });
       },
       token, std::move(client), std::move(operation));
 }
 
-// Completes token with false, for a lease that holds nothing.
-template <typename CompletionToken>
-auto complete_with_false(CompletionToken&& token) {
-  return asio::async_initiate<CompletionToken, void(std::exception_ptr, bool)>(
-      [](auto handler) {
-        const auto executor = asio::get_associated_executor(handler, asio::system_executor());
-        asio::post(executor,
-                   [handler = std::move(handler)]() mutable { std::move(handler)(std::exception_ptr(), false); });
-      },
-      token);
+// Where the caller's code runs: on the executor of its token, or the client's if that belongs to no execution context.
+template <typename Handler>
+asio::any_io_executor section_executor(const Handler& handler, const ClientPtr& client) {
+  auto associated = asio::get_associated_executor(handler, executor_of(client));
+  if constexpr (completes_anywhere<decltype(associated)>) {
+    return executor_of(client);
+  } else {
+    return associated;
+  }
 }
 
-// Runs on the executor of the caller's token, since function is the caller's code.
+// Runs on the executor of the caller's token, because function is the caller's code.
 template <typename Result, typename Function>
 asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key key, AcquireOptions options,
                                   std::stop_token wait_stop, Function function) {
@@ -164,14 +195,28 @@ asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key 
     error = std::current_exception();
   }
 
-  // The release has a token of its own: that the caller was cancelled must not keep the lock.
+  // The release uses its own stop token: canceling the caller must not prevent it.
   co_await asio::this_coro::throw_if_cancelled(false);
   if (auto state = LeaseAccess::take(lease)) {
-    auto dispose = [state](const ClientPtr&, const std::stop_token&) { return dispose_lease(state); };
-    co_await initiate(client, dispose, asio::use_awaitable);
+    const IfLost if_lost = error ? IfLost::report : options.if_lost;
+    auto release = [state, if_lost](const ClientPtr&, const std::stop_token&) { return end_section(state, if_lost); };
+    co_await initiate(client, release, asio::use_awaitable);
   }
   if (error) std::rethrow_exception(error);
   if constexpr (!std::is_void_v<Result>) co_return std::move(*result);
+}
+
+// Runs on the executor of the caller's token, because callback is the caller's code.
+template <typename Function>
+asio::awaitable<void> watch(ClientPtr client, Key key, WatchOptions options, Function callback) {
+  std::optional<KeyState> last;
+  for (;;) {
+    auto start = [key, last, options](const ClientPtr& of, std::stop_token stop) {
+      return next_change(of, key, last, options, std::move(stop));
+    };
+    last = co_await initiate(client, start, asio::use_awaitable);
+    callback(*last);
+  }
 }
 
 template <typename Result>
@@ -197,8 +242,7 @@ auto Locks::async_try_acquire(Key key, TryOptions options, CompletionToken&& tok
                                                                            std::stop_token stop) {
     return detail::try_acquire(client, callbacks, key, options, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -208,8 +252,7 @@ auto Locks::async_acquire(Key key, AcquireOptions options, CompletionToken&& tok
                        const detail::ClientPtr& client, std::stop_token stop) {
     return detail::acquire(client, callbacks, key, options, std::move(stop), wait_stop);
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename Function, typename CompletionToken>
@@ -219,21 +262,14 @@ auto Locks::async_with_lock(Key key, AcquireOptions options, Function function, 
   return asio::async_initiate<CompletionToken, typename Section::Signature>(
       [](auto handler, detail::ClientPtr client, detail::CallbacksPtr callbacks, Key name, AcquireOptions chosen,
          std::stop_token stop_waiting, Function section) {
-        const auto associated = asio::get_associated_executor(handler, detail::executor_of(*client));
-        asio::any_io_executor executor;
-        if constexpr (detail::completes_anywhere<decltype(associated)>) {
-          executor = detail::executor_of(*client);
-        } else {
-          executor = associated;
-        }
+        const auto executor = detail::section_executor(handler, client);
         asio::co_spawn(
             executor,
             detail::with_lock<typename Section::Result>(std::move(client), std::move(callbacks), std::move(name),
                                                         chosen, std::move(stop_waiting), std::move(section)),
             std::move(handler));
       },
-      token, detail::LocksAccess::client(*this), callbacks_, std::move(key), options, std::move(wait_stop),
-      std::move(function));
+      token, client_, callbacks_, std::move(key), options, std::move(wait_stop), std::move(function));
 }
 
 template <typename CompletionToken>
@@ -241,8 +277,7 @@ auto Locks::async_release(LockId id, CompletionToken&& token) const {
   auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::release(client, id, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -250,8 +285,7 @@ auto Locks::async_extend(LockId id, std::chrono::milliseconds ttl, CompletionTok
   auto operation = [id, ttl](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::extend(client, id, ttl, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -259,8 +293,7 @@ auto Locks::async_is_locked(Key key, CompletionToken&& token) const {
   auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::is_locked(client, key, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -268,8 +301,7 @@ auto Locks::async_lookup(Key key, CompletionToken&& token) const {
   auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::lookup(client, key, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -277,8 +309,7 @@ auto Locks::async_lookup(LockId id, CompletionToken&& token) const {
   auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::lookup(client, id, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -296,8 +327,7 @@ auto Locks::async_owns(LockId id, CompletionToken&& token) const {
   auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::owns(client, id, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -305,8 +335,7 @@ auto Locks::async_get_by_key_raw(Key key, CompletionToken&& token) const {
   auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::lookup_raw(client, key, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -314,8 +343,67 @@ auto Locks::async_get_by_id_raw(LockId id, CompletionToken&& token) const {
   auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::lookup_raw(client, id, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), std::move(operation),
-                          std::forward<CompletionToken>(token));
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
+}
+
+template <typename CompletionToken>
+auto Locks::async_list(ListOptions options, CompletionToken&& token) const {
+  auto operation = [prefix = std::string(options.prefix), limit = options.limit, cursor = std::string(options.cursor)](
+                       const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::list(client, prefix, limit, cursor, std::move(stop));
+  };
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
+}
+
+template <typename CompletionToken>
+auto Locks::async_inspect(Key key, CompletionToken&& token) const {
+  auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::inspect(client, key, std::move(stop));
+  };
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
+}
+
+template <typename Function, typename CompletionToken>
+auto Locks::async_watch(Key key, WatchOptions options, Function callback, CompletionToken&& token) const {
+  return asio::async_initiate<CompletionToken, void(std::exception_ptr)>(
+      [](auto handler, detail::ClientPtr client, Key name, WatchOptions chosen, Function notify) {
+        const auto executor = detail::section_executor(handler, client);
+        asio::co_spawn(executor, detail::watch(std::move(client), std::move(name), chosen, std::move(notify)),
+                       std::move(handler));
+      },
+      token, client_, std::move(key), options, std::move(callback));
+}
+
+template <typename CompletionToken>
+auto Locks::async_break_lock(Key key, Fence fence, CompletionToken&& token) const {
+  auto operation = [key = std::move(key), fence](const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::break_lock(client, key, fence, std::move(stop));
+  };
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
+}
+
+template <typename CompletionToken>
+auto Locks::async_fence(Key key, CompletionToken&& token) const {
+  auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::fence(client, key, std::move(stop));
+  };
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
+}
+
+template <typename CompletionToken>
+auto Locks::async_raise_fence(Key key, Fence fence, CompletionToken&& token) const {
+  auto operation = [key = std::move(key), fence](const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::raise_fence(client, key, fence, std::move(stop));
+  };
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
+}
+
+template <typename CompletionToken>
+auto Locks::async_clean_up(CleanupRequest request, CompletionToken&& token) const {
+  auto operation = [request](const detail::ClientPtr& client, std::stop_token stop) {
+    return detail::clean_up(client, request, std::move(stop));
+  };
+  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -323,7 +411,7 @@ auto Locks::async_diagnose(CompletionToken&& token) const {
   auto operation = [](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::diagnose(client, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), operation, std::forward<CompletionToken>(token));
+  return detail::initiate(client_, operation, std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
@@ -331,31 +419,30 @@ auto Locks::async_setup(CompletionToken&& token) const {
   auto operation = [](const detail::ClientPtr& client, std::stop_token stop) {
     return detail::setup(client, std::move(stop));
   };
-  return detail::initiate(detail::LocksAccess::client(*this), operation, std::forward<CompletionToken>(token));
+  return detail::initiate(client_, operation, std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
 auto Locks::async_close(CompletionToken&& token) const {
   auto operation = [](const detail::ClientPtr& client, const std::stop_token&) { return detail::close(client); };
-  return detail::initiate(detail::LocksAccess::client(*this), operation, std::forward<CompletionToken>(token));
+  return detail::initiate(client_, operation, std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
 auto Lease::async_extend(std::chrono::milliseconds ttl, CompletionToken&& token) {
-  if (!state_) return detail::complete_with_false(std::forward<CompletionToken>(token));
   auto operation = [state = state_, ttl](const detail::ClientPtr&, std::stop_token stop) {
     return detail::extend_lease(state, ttl, std::move(stop));
   };
-  return detail::initiate(detail::client_of(*state_), std::move(operation), std::forward<CompletionToken>(token));
+  return detail::initiate(client_.lock(), std::move(operation), std::forward<CompletionToken>(token));
 }
 
 template <typename CompletionToken>
 auto Lease::async_release(CompletionToken&& token) {
-  if (!state_) return detail::complete_with_false(std::forward<CompletionToken>(token));
   auto operation = [state = state_](const detail::ClientPtr&, std::stop_token stop) {
     return detail::release_lease(state, std::move(stop));
   };
-  return detail::initiate(detail::client_of(*state_), std::move(operation), std::forward<CompletionToken>(token));
+  return detail::initiate(client_.lock(), std::move(operation), std::forward<CompletionToken>(token));
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,20 +1,29 @@
-// What a backend is: five operations that each make one atomic attempt and say what is stored, and, where it can, a
-// place in a key's queue. Everything else (waiting, renewing, releasing, sanitising, telemetry, blocking) is written
-// once, above, and works for every backend.
-//
-// Rules for implementations:
-// - One attempt per call, no retries. Contention and absence are returned; anything else throws LockError. Any
-//   other exception becomes LockError(internal), in doubt.
-// - Coroutines start on the caller's thread and go on wherever their I/O completes: guard shared state.
-//   `co_await asio::this_coro::executor` gives an executor for sockets and timers.
-// - Arguments passed by reference outlive the returned awaitable.
-// - A call ends by its deadline with network_timeout, and within 50 ms of a stop request with aborted; both in doubt
-//   if the request may have been sent.
-// - A lock is live while expires_at > now - 1000 ms, with now read inside the atomic step. expires_at and remaining are
-//   computed there, too.
-// The suite in syncguard/testing/contract_suite.hpp checks what can be checked without breaking your server.
+/// \file
+/// The backend interface: five operations that each make one atomic attempt against the store, and optionally a queue
+/// of waiters per key. Everything else (waiting, renewing, releasing, sanitizing, telemetry, blocking calls) is
+/// implemented once, above this interface, for all backends.
+///
+/// Rules for implementations:
+///
+/// - One attempt per call, no retries. Contention and absence are return values; every other failure throws LockError.
+///   Any other exception becomes LockError(internal), in doubt.
+/// - Coroutines start on the caller's thread and continue wherever their I/O completes: guard shared state.
+///   `co_await asio::this_coro::executor` gives an executor for sockets and timers. Only a thread for which
+///   CallLimits::may_block() is true may be blocked.
+/// - Arguments passed by reference outlive the returned awaitable.
+/// - A call ends by its deadline with network_timeout, and within 50 ms of a stop request with aborted; both in doubt
+///   if the request may have been sent.
+/// - is_live() in syncguard/liveness.hpp decides whether a lock is live, with now read inside the atomic step.
+///   expires_at and remaining are computed there, too. To share a store with other SyncGuard libraries, use
+///   syncguard/storage_key.hpp.
+///
+/// The suite in syncguard/testing/contract_suite.hpp checks everything that can be checked without breaking your
+/// server.
 #pragma once
 
+#include <syncguard/administration.hpp>
+#include <syncguard/backend_fwd.hpp>
+#include <syncguard/capabilities.hpp>
 #include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
@@ -23,52 +32,53 @@
 #include <asio/awaitable.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// Whose clock decides whether a lock has expired.
-enum class TimeAuthority { server, client };
-
-struct Capabilities {
-  std::string name;
-  // Whether acquire hands out fences. Every backend that comes with SyncGuard does.
-  bool fencing = true;
-  TimeAuthority time_authority = TimeAuthority::server;
-  // How long one operation may take, connecting included, unless the client's options say otherwise.
-  std::chrono::milliseconds operation_timeout{2000};
-};
-
-// What ends one operation early.
+/// The limits of one operation.
 struct CallLimits {
   std::stop_token stop;
   std::chrono::steady_clock::time_point deadline;
+  /// The thread that only waits for this operation; none if the caller is asynchronous.
+  std::thread::id blocking_thread{};
+
+  /// Whether the operation may block the calling thread. Then it can do its work here, within these limits, instead of
+  /// handing it to another thread, and should send its request at once instead of together with others. Ask again after
+  /// every co_await, which may continue on another thread. Any other thread runs other operations, too: never block it.
+  [[nodiscard]] bool may_block() const noexcept { return blocking_thread == std::this_thread::get_id(); }
 };
 
 struct AcquireRequest {
   Key key;
   LockId lock_id;
   std::chrono::milliseconds ttl;
-  // Whether the caller tries again when it is refused. Then it may be refused for a moment in favour of others.
+  /// Whether the caller waits if the key is contended. A waiting caller may be refused briefly in favor of other
+  /// clients.
   bool can_wait = false;
+  /// The label to store with the lock, see ClientOptions::holder; empty: none.
+  std::string holder{};
 };
 
 struct Granted {
   Fence fence;
   Timestamp expires_at;
-  // What was left of the ttl in the atomic step; not positive once a repeated acquire finds its lock in the
-  // tolerance after its expiry.
+  /// The remaining time, computed in the atomic step. Zero or negative if a repeated acquire finds its lock in the
+  /// tolerance after its expiry.
   std::chrono::milliseconds remaining;
 };
 
 struct Contended {
-  // After this long the key can be had unless its holder renews it.
+  /// The key becomes free after this time unless its holder renews the lock.
   std::chrono::milliseconds free_in;
 };
 
@@ -79,15 +89,24 @@ struct Extended {
   std::chrono::milliseconds remaining;
 };
 
-// Why a lock id could not be released or extended. A lock that belongs to another id is not_found.
+/// Why a lock id could not be released or extended. A lock with a different id is not_found.
 enum class Missing { expired, not_found };
+
+/// Which live locks to list, as in ListOptions.
+struct ListRequest {
+  /// In normalization form C.
+  std::string prefix{};
+  std::size_t limit = 100;
+  /// From a page of this backend; empty: at the beginning.
+  std::string cursor{};
+};
 
 using AcquireReply = std::variant<Granted, Contended>;
 using ReleaseReply = std::variant<Released, Missing>;
 using ExtendReply = std::variant<Extended, Missing>;
 
-// A waiter's place in the queue of a key, among the heads of all clients. Destroying it forgets the place locally and
-// tells nobody: the others skip it as dead.
+/// A waiter's place in the queue of a key, among the first waiters of all clients. The destructor only forgets the
+/// place locally; other clients then skip it as dead.
 class SYNCGUARD_EXPORT WaitTicket {
  public:
   WaitTicket() = default;
@@ -95,13 +114,18 @@ class SYNCGUARD_EXPORT WaitTicket {
   WaitTicket& operator=(const WaitTicket&) = delete;
   virtual ~WaitTicket();
 
-  // Makes sure the place is still there, and takes a new one at the end if it is not (a turn that came too late, a
-  // store that forgot its queue). As in force as after join.
+  /// Makes sure that the place still exists, and takes a new one at the end of the queue if it does not (because a turn
+  /// lapsed, or the store lost its queue). The place is active when this returns, as after join().
   virtual asio::awaitable<void> rejoin(const CallLimits& limits) = 0;
-  // Gives the place up; a turn that had already come is passed on.
+  /// Gives up the place. A turn that was already given is passed on.
   virtual asio::awaitable<void> leave(const CallLimits& limits) = 0;
+  /// How long the key stays held, if the atomic step of join() or rejoin() saw a live lock of another client. The
+  /// caller then waits without another attempt. nullopt (the default) if the step did not look, or the key was free.
+  [[nodiscard]] virtual std::optional<std::chrono::milliseconds> free_in() const noexcept;
 };
 
+/// A store of locks, as one client uses it. An implementation has capabilities() and the five operations; everything
+/// else has a default.
 class SYNCGUARD_EXPORT Backend {
  public:
   Backend() = default;
@@ -109,48 +133,101 @@ class SYNCGUARD_EXPORT Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend();
 
+  /// Constant, and without I/O.
   [[nodiscard]] virtual Capabilities capabilities() const = 0;
 
-  // How far this host's clock is ahead of the store's (behind: negative), as the latest answer shows it. Nothing where
-  // the store's own clock decides, which is the default, and before the first answer.
-  [[nodiscard]] virtual std::optional<std::chrono::milliseconds> clock_skew() const noexcept;
+  /// \name The five operations
+  /// Each makes one atomic attempt. lookup has two forms.
+  /// \{
 
-  // Takes the lock if nobody holds it. Idempotent in its lock id: sent again while that lock is live, it gives the same
-  // fence and expiry. Removes lock_id from the key's queue when it grants.
+  /// Acquires the lock if it is free. Idempotent in its lock id: repeated while that lock is live, it returns the same
+  /// fence and expiry. Removes lock_id from the key's queue when it grants.
   virtual asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) = 0;
-  // Removes the lock if this very one is live, and gives the oldest waiter of its key, where there is a queue, its
-  // turn.
+  /// Removes the lock if it is live and has this id. Gives the oldest waiter its turn if the key has a queue.
   virtual asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) = 0;
-  // Replaces what is left of the ttl if this very lock is live. Never revives.
+  /// Replaces the remaining time if the lock is live and has this id. Never revives a lock.
   virtual asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                               const CallLimits& limits) = 0;
-  // Whether the key has a live lock. Changes nothing, unless the backend was told to clean up.
+  /// Whether the key has a live lock. Changes nothing, unless cleanup_in_is_locked is on.
   virtual asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) = 0;
-  // The live lock, or nothing for both absent and expired. Read-only.
+  /// The live lock, or nullopt for both absent and expired. Read-only.
   virtual asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) = 0;
-  // The same by id: nothing, too, if the key belongs to another lock by now.
+  /// The same by id. Also nullopt if the key now belongs to another lock.
   virtual asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) = 0;
 
-  // Makes sure that an acquire which ended in doubt leaves no lock behind. Must not overtake that acquire if it is
-  // still unanswered. By default a release, which is right where requests of one lock id cannot overtake each other.
+  /// \}
+
+  /// \name Optional: waiting, and requests in doubt
+  /// \{
+
+  /// Makes sure that an acquire that ended in doubt leaves no lock behind. Must not overtake that acquire if it is
+  /// still pending. By default a release, which is correct if requests with the same lock id cannot overtake each
+  /// other.
   virtual asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits);
 
-  // Joins the key's queue. In force on the store when it returns: from then on, wake is called (from any thread,
-  // possibly more than once, possibly in vain) when it may be this waiter's turn. Nothing where the backend cannot
-  // tell; the client then polls.
+  /// Joins the key's queue. The place is active in the store when this returns: from then on, wake is called (from any
+  /// thread, possibly more than once, possibly spuriously) when it may be this waiter's turn. Returns null if the
+  /// backend cannot notify waiters; the client then polls.
   virtual asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter,
                                                             std::function<void()> wake, const CallLimits& limits);
 
-  // Looks at the store and says whether it is fit for locks: one finding per check, in the order in which a person
-  // would mend them. Changes nothing that others can see. A store that cannot be reached in time, or that refuses, is a
-  // finding; only a stop request throws. By default one finding: that there is nothing to check.
+  /// \}
+
+  /// \name Optional: maintenance of the store
+  /// \{
+
+  /// Checks whether the store is fit for locks: one finding per check, in the order in which they should be fixed.
+  /// Changes nothing that other clients can see. A store that is unreachable or rejects the client is a finding; only a
+  /// stop request throws. By default one finding: that there is nothing to check.
   virtual asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits);
-  // Creates what the store needs before it can hold locks, and says in words what it made, or that nothing is needed.
-  // May be run again, and by many processes at once. By default nothing is needed.
+  /// Creates what the store needs before it can hold locks. Returns a message that says what was created, or that
+  /// nothing was needed. Safe to repeat and to run concurrently. By default nothing is needed.
   virtual asio::awaitable<std::string> setup(const CallLimits& limits);
 
-  // Called once, after the last operation has ended. Gives connections back.
+  /// Removes locks that expired long ago, never a fence counter; see CleanupRequest. It is optional: an acquire
+  /// replaces expired locks. By default there is nothing to do.
+  virtual asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits);
+
+  /// \}
+
+  /// \name Optional: administration
+  /// By default each throws LockError(invalid_argument), because the backend does not support it.
+  /// \{
+
+  /// A page of the live locks. A call examines a bounded number of entries: a page may be empty and still have a
+  /// cursor. Every lock that is live from the first page to the last appears, possibly twice.
+  virtual asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits);
+  /// The state of a key. Read-only.
+  virtual asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits);
+  /// Removes the live lock of a key if it has this fence, like a release. Returns false if there is no such lock.
+  virtual asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits);
+  /// Raises the key's fence counter to at least this value, which is below Fence::refuse_above. Never lowers it.
+  /// Returns the new value.
+  virtual asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits);
+
+  /// \}
+
+  /// \name Optional: clock skew, connections, locks that vanished, closing
+  /// \{
+
+  /// How far this host's clock is ahead of the store's (negative: behind), estimated from the latest reply. nullopt if
+  /// the store's own clock decides (the default), and before the first reply.
+  [[nodiscard]] virtual std::optional<std::chrono::milliseconds> clock_skew() const noexcept;
+
+  /// The number of open connections to the store, for Metrics. Any thread may call it; must not block on the store. By
+  /// default zero.
+  [[nodiscard]] virtual std::size_t connections() const noexcept;
+
+  /// Calls gone, from any thread, when the store has lost every lock that it granted to this backend (for example
+  /// because the database was deleted): their leases are then lost. Called once, before the first operation. By default
+  /// gone is never called.
+  virtual void on_locks_gone(std::function<void()> gone);
+
+  /// Called once, after the last operation has ended. Closes connections. By default does nothing.
   virtual asio::awaitable<void> close(const CallLimits& limits);
+
+  /// \}
 };
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,7 +1,8 @@
-// What goes wrong, and what a caller can do about it.
-//
-// Outcomes that belong to locking (contended, expired, not there) are values and never exceptions.
-// Everything else is a LockError: one type, with properties that can be asked, instead of a taxonomy.
+/// \file
+/// Errors.
+///
+/// Expected outcomes of locking (contended, expired, absent) are return values, never exceptions. Everything else is a
+/// LockError: one exception type with properties instead of a class hierarchy.
 #pragma once
 
 #include <syncguard/export.hpp>
@@ -13,39 +14,41 @@
 #include <string_view>
 
 namespace syncguard {
+inline namespace v0_1 {
 
 enum class ErrorCode {
-  service_unavailable,  // the backend cannot be reached, or cannot serve now
-  auth_failed,          // credentials or permissions were refused
-  invalid_argument,     // the request can never work as it is
-  rate_limited,         // the backend, or our own queue, has no room now
-  network_timeout,      // one operation did not finish within its operation_timeout
-  acquisition_timeout,  // waiting for a lock ended without it
-  aborted,              // a stop was requested, or the client was closed
-  internal,             // anything else
+  service_unavailable,  ///< the backend cannot be reached, or cannot serve requests now
+  auth_failed,          ///< credentials or permissions were rejected
+  invalid_argument,     ///< the request can never succeed
+  rate_limited,         ///< the backend, or the client's own queue, is full
+  network_timeout,      ///< one operation did not finish within its operation_timeout
+  acquisition_timeout,  ///< the wait for a lock ended without it
+  aborted,              ///< a stop was requested, or the client was closed
+  lock_lost,            ///< a section ran longer than its lock was held
+  internal,             ///< anything else
 };
 
-// The code's name as it is written in every SyncGuard: "ServiceUnavailable", "AuthFailed", ...
+/// The code's name, shared by all SyncGuard libraries: "ServiceUnavailable", "AuthFailed", ...
 SYNCGUARD_EXPORT std::string_view to_string(ErrorCode code) noexcept;
 
-// True for service_unavailable, rate_limited and network_timeout: the same call may succeed later.
+/// True for service_unavailable, rate_limited and network_timeout: the same call may succeed later.
 SYNCGUARD_EXPORT bool retryable(ErrorCode code) noexcept;
 
-// Whether a request that failed may have taken effect all the same.
+/// Whether a failed request may have taken effect.
 enum class Effect { none, in_doubt };
 
-// What an error was about. Raw identifiers live here and never in the message, so that a logged message leaks
-// nothing. Empty where unknown.
+/// The lock that an error is about. Raw identifiers are only here, never in the message, so that a logged message leaks
+/// nothing. Empty if unknown.
 struct ErrorContext {
   std::string key{};
   std::string lock_id{};
   std::exception_ptr cause{};
 };
 
-// Thrown by every operation that could not be carried out. Copying it never throws.
+/// Thrown by every operation that fails. Copying it never throws.
 class SYNCGUARD_EXPORT LockError : public std::runtime_error {
  public:
-  // what() becomes "<code>: <message>".
+  /// what() becomes "<code>: <message>".
   LockError(ErrorCode code, const std::string& message, Effect effect = Effect::none, ErrorContext context = {});
   ~LockError() override;
   LockError(const LockError&) noexcept;
@@ -53,15 +56,15 @@ class SYNCGUARD_EXPORT LockError : public std::runtime_error {
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
   [[nodiscard]] bool retryable() const noexcept { return syncguard::retryable(code_); }
-  // True if the request may have reached the store and taken effect, so that repeating it blindly could be wrong.
+  /// True if the request may have reached the store and taken effect, so that repeating it blindly could be wrong.
   [[nodiscard]] bool in_doubt() const noexcept { return effect_ == Effect::in_doubt; }
   [[nodiscard]] const ErrorContext& context() const noexcept { return *context_; }
 
-  // The same error, with these identifiers where it has none of its own.
+  /// Returns the same error with these identifiers, unless it already has its own.
   [[nodiscard]] LockError about(std::string_view key, std::string_view lock_id) const;
-  // The same error, in doubt, and not in doubt.
+  /// Returns the same error, marked as in doubt or as without effect.
   [[nodiscard]] LockError as_in_doubt() const;
-  [[nodiscard]] LockError without_doubt() const;
+  [[nodiscard]] LockError as_no_effect() const;
 
  private:
   ErrorCode code_;
@@ -69,4 +72,5 @@ class SYNCGUARD_EXPORT LockError : public std::runtime_error {
   std::shared_ptr<const ErrorContext> context_;
 };
 
+}  // namespace v0_1
 }  // namespace syncguard

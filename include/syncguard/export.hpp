@@ -1,4 +1,5 @@
-// Marks what a shared library exports. Everything else is hidden.
+/// \file
+/// Marks what a shared library exports. Everything else is hidden.
 #pragma once
 
 #define SYNCGUARD_EXPORT __attribute__((visibility("default")))

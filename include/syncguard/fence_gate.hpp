@@ -1,4 +1,5 @@
-// Guards a resource against holders that do not know yet that they lost their lock.
+/// \file
+/// Protects a resource from holders that have not yet noticed that they lost their lock.
 #pragma once
 
 #include <syncguard/export.hpp>
@@ -10,16 +11,17 @@
 #include <unordered_map>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// Admits a fence only if it is not older than the newest it has seen for that key. For resources that live in one
-// process; a database does the same with `WHERE fence <= :fence`. Thread-safe.
+/// Admits a fence only if it is not older than the newest it has seen for that key. For resources that live in one
+/// process; a database does the same with `WHERE fence <= :fence`. Thread-safe.
 class SYNCGUARD_EXPORT FenceGate {
  public:
-  // Whether the holder of this fence may touch the resource. True also when the same fence comes again: one holder may
-  // write many times.
+  /// Whether the holder of this fence may use the resource. Also true if the same fence is presented again: one holder
+  /// may write many times.
   [[nodiscard]] bool admit(const Key& key, Fence fence);
 
-  // The newest fence seen for key; Fence() if none was.
+  /// The newest fence seen for key; Fence() if none was.
   [[nodiscard]] Fence newest(const Key& key) const;
 
  private:
@@ -27,4 +29,5 @@ class SYNCGUARD_EXPORT FenceGate {
   std::unordered_map<Key, Fence> newest_;
 };
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,4 +1,5 @@
-// The name of the thing that is locked.
+/// \file
+/// The name of a lock.
 #pragma once
 
 #include <syncguard/export.hpp>
@@ -11,18 +12,19 @@
 #include <string_view>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// A valid key: UTF-8 in Unicode normalisation form C, 1 to 512 bytes, no NUL. Two spellings of the same text
-// ("é" as one code point or as two) are the same key.
-//
-// Converts from any string, so that `locks.acquire("report")` reads well; throws LockError(invalid_argument) for
-// anything that is no key, before any I/O.
+/// A valid key: UTF-8 in Unicode normalization form C, 1 to 512 bytes, no NUL. Two spellings of the same text ("é" as
+/// one code point or as two) are the same key.
+///
+/// Converts from any string, so that `locks.acquire("report")` reads well. Throws LockError(invalid_argument) for an
+/// invalid key, before any I/O.
 class SYNCGUARD_EXPORT Key {
  public:
   static constexpr std::size_t max_bytes = 512;
 
   template <std::convertible_to<std::string_view> Text>
-  Key(const Text& text) : Key(normalised, std::string_view(text)) {}  // NOLINT(*-explicit-*): see above
+  Key(const Text& text) : Key(normalized, std::string_view(text)) {}  // NOLINT(*-explicit-*): see above
 
   [[nodiscard]] const std::string& str() const noexcept { return text_; }
 
@@ -30,13 +32,14 @@ class SYNCGUARD_EXPORT Key {
   friend std::strong_ordering operator<=>(const Key&, const Key&) = default;
 
  private:
-  struct Normalised {};
-  static constexpr Normalised normalised{};
-  Key(Normalised, std::string_view text);
+  struct Normalized {};
+  static constexpr Normalized normalized{};
+  Key(Normalized, std::string_view text);
 
   std::string text_;
 };
 
+}  // namespace v0_1
 }  // namespace syncguard
 
 template <>

@@ -1,6 +1,8 @@
-// A lock that is held.
+/// \file
+/// A held lock.
 #pragma once
 
+#include <syncguard/boot_clock.hpp>
 #include <syncguard/export.hpp>
 #include <syncguard/fence.hpp>
 #include <syncguard/key.hpp>
@@ -12,73 +14,87 @@
 #include <stop_token>
 
 namespace syncguard {
+inline namespace v0_1 {
 
 namespace detail {
+class Client;
 class LeaseState;
 struct LeaseAccess;
 }  // namespace detail
 
-// Owns a lock until it is released, detached, lost or destroyed. Movable, not copyable. One thread at a time may use
-// a lease, except for lost(), whose token may go anywhere.
-//
-// The destructor releases. It never throws, waits at most the smaller of the client's operation_timeout and
-// dispose_timeout (on SQLite also for a disk that hangs; see Locks), and reports failures to
-// Callbacks::on_release_error. On a thread that runs the client's executor, and always with an executor of the
-// caller's, it hands the release over and returns at once. In a forked child a lease is inert: the lock is the
-// parent's.
-//
-// A lease that was moved from or default-constructed holds nothing: id(), key(), fence(), expires_at() and deadline()
-// must not be asked then.
+/// Owns a lock until it is released, detached, lost or destroyed. Movable, not copyable. One thread at a time may use
+/// a lease, except for lost(), whose token may go anywhere.
+///
+/// A live lease keeps its client open until it is lost, released, detached or destroyed. Locks::close() closes the
+/// client even if leases are live.
+///
+/// The destructor releases the lock and never throws. After a transient error it retries for up to the client's
+/// dispose_timeout (on SQLite also while a disk hangs; see Locks). Then it reports the error to
+/// Callbacks::on_release_error, and retries continue in the background until the lease's deadline or until the client
+/// is closed. Once one destructor has timed out, other destructors of the same client do not wait until the store
+/// replies again. The destructor starts the release and returns without waiting if dispose_timeout is 0, on a thread
+/// that runs the client's executor, and always if the client runs on the caller's executor.
+///
+/// In a forked child a lease does nothing, because the parent holds the lock: it converts to false, remaining() is
+/// zero, deadline() is BootClock's epoch, its destructor does nothing, and extend, release and detach throw
+/// LockError(invalid_argument).
+///
+/// A moved-from or default-constructed lease is empty: id(), key(), fence(), expires_at() and deadline() must not be
+/// called on it.
 class SYNCGUARD_EXPORT Lease {
  public:
   Lease() noexcept;
   Lease(Lease&&) noexcept;
-  // Releases what it held before, as the destructor would.
+  /// Releases the lock that it held before, like the destructor.
   Lease& operator=(Lease&&) noexcept;
   ~Lease();
 
-  // Whether this object stands for a lock: neither moved from, nor released, nor detached. Says nothing about the
-  // store; see remaining() and lost().
+  /// Whether this object represents a lock: not moved from, released or detached. Does not query the store; see
+  /// remaining() and lost().
   explicit operator bool() const noexcept;
 
   [[nodiscard]] const Key& key() const noexcept;
   [[nodiscard]] const LockId& id() const noexcept;
-  // For the store that the lock protects: let it refuse anything older than the newest it has seen.
+  /// Send it to the store that the lock protects; that store rejects anything older than the newest fence it has seen.
   [[nodiscard]] Fence fence() const noexcept;
-  // By the clock of the backend's time authority. For display; to decide, use remaining().
+  /// By the clock of the backend's time authority. For display; to make decisions, use remaining().
   [[nodiscard]] Timestamp expires_at() const noexcept;
 
-  // How long ownership may still be assumed: counted from before the granting request was sent, on a clock that
-  // includes suspension, so it ends before the store's own count. Zero once lost, released or detached.
+  /// How long the holder may still assume ownership. Counted from before the acquire request was sent, on the
+  /// BootClock, which includes suspension, so it ends before the lock expires in the store. Zero once lost, released or
+  /// detached.
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
 
-  // When remaining() runs out, as CLOCK_BOOTTIME counts: for another process of this machine that must know it. Moves
-  // with every renewal; see Callbacks::on_extended.
-  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept;
+  /// When remaining() reaches zero if the lock is not renewed. Valid in every process on this machine. Changes with
+  /// every renewal; see Callbacks::on_extended. release() leaves it as it was.
+  [[nodiscard]] BootClock::time_point deadline() const noexcept;
 
-  // Stopped once, when ownership can no longer be assumed: an extend was refused, remaining() ran out, or the client
-  // was closed. Stays silent after release() or detach(). Callbacks on it run on a thread that renews no leases. A
-  // pause of the process or of its machine can outlast any deadline; only fences protect then.
+  /// Stopped once, when the holder can no longer assume ownership: an extend was rejected, remaining() reached zero, or
+  /// the client is being closed (the lock is released only after this). Never stopped after release() or detach().
+  /// Callbacks on it run on dedicated threads of the library and may block: a thread is added for each callback that
+  /// blocks, so that no lease waits for the callback of another. A pause of the process or machine can outlast any
+  /// deadline; only fences protect against that.
   [[nodiscard]] std::stop_token lost() const noexcept;
 
-  // Replaces what is left by ttl, which also becomes the ttl of later renewals. False if the lock is no longer ours:
-  // lost() is then stopped too, a moment later. False without more for a lease that holds nothing or was released.
-  // Waits for a renewal that is under way. May throw LockError; the lease then keeps the earlier of both deadlines, if
-  // the error is in doubt.
+  /// Replaces the remaining time by ttl, which later renewals also use. Returns false if the lock is no longer held by
+  /// this lease; lost() is then stopped, too, shortly afterwards. Returns false for an empty or released lease. Waits
+  /// for a pending renewal. May throw LockError; if the error is in doubt, the lease keeps the earlier of the two
+  /// deadlines.
   [[nodiscard]] bool extend(std::chrono::milliseconds ttl, std::stop_token stop = {});
 
-  // Stops renewal, then releases. False if the lock was already gone, or for a lease that holds nothing. May throw
-  // LockError. Then, too, renewal stays stopped, remaining() is zero and lost() silent: do not go on working; call it
-  // again, or leave it to the destructor or the ttl. After an error in doubt, false may also mean that the release
-  // before had its effect.
+  /// Stops renewal, then releases the lock. Returns false if the lock was already gone, or if the lease is empty. May
+  /// throw LockError. Even then, renewal stays stopped, remaining() is zero and lost() does not fire: stop working, and
+  /// call release() again or leave it to the destructor or the ttl. After an error in doubt, false may also mean that
+  /// the earlier release succeeded.
   bool release(std::stop_token stop = {});
 
-  // Gives the lease up without releasing: the lock lives on until its ttl is over, and belongs to whoever has its id.
-  // The lease must hold a lock.
+  /// Gives up the lease without releasing: the lock stays held until it expires or is released by its id. The lease
+  /// must hold a lock.
   LockId detach();
 
-  // The asynchronous twins, which take any Asio completion token: include <syncguard/async.hpp>. The lease must stay
-  // alive, and unmoved, until they complete.
+  /// The asynchronous counterparts, which take any Asio completion token: include `<syncguard/async.hpp>`. The lease
+  /// must stay alive, and unmoved, until they complete. Completions run on the token's executor, by default the
+  /// client's. A lease without a client uses Asio's system executor by default.
   template <typename CompletionToken>
   auto async_extend(std::chrono::milliseconds ttl, CompletionToken&& token);
   template <typename CompletionToken>
@@ -89,6 +105,9 @@ class SYNCGUARD_EXPORT Lease {
   explicit Lease(std::shared_ptr<detail::LeaseState> state) noexcept;
 
   std::shared_ptr<detail::LeaseState> state_;
+  // Kept after a move: completions of a moved-from lease run on its former client's executor.
+  std::weak_ptr<detail::Client> client_;
 };
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,4 +1,5 @@
-// The handle of one acquisition.
+/// \file
+/// The identifier of one acquisition.
 #pragma once
 
 #include <syncguard/export.hpp>
@@ -11,19 +12,20 @@
 #include <string_view>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// 16 bytes from the operating system's random source, as 22 characters of [A-Za-z0-9_-]. Whoever has it can
-// release and extend the lock, from any process: treat it as a secret.
+/// 16 bytes from the operating system's random source, as 22 characters of [A-Za-z0-9_-]. Any process that knows it can
+/// release and extend the lock: treat it as a secret.
 class SYNCGUARD_EXPORT LockId {
  public:
   static constexpr std::size_t length = 22;
 
-  // A new one that was never used before. Throws LockError(internal) if the system gives no randomness.
+  /// Generates a new id. Throws LockError(internal) if the system provides no randomness.
   static LockId generate();
 
-  // Throws LockError(invalid_argument) unless text has the form above.
+  /// Throws LockError(invalid_argument) unless text has the form above.
   explicit LockId(std::string_view text);
-  // Whether text has the form above.
+  /// Whether text has the form above.
   [[nodiscard]] static bool is_valid(std::string_view text) noexcept;
 
   [[nodiscard]] std::string_view view() const noexcept { return {text_.data(), text_.size()}; }
@@ -36,6 +38,7 @@ class SYNCGUARD_EXPORT LockId {
   std::array<char, length> text_{};
 };
 
+}  // namespace v0_1
 }  // namespace syncguard
 
 template <>

@@ -1,19 +1,24 @@
-// The in-memory backend: the reference for all others, and what tests of programs that use locks run on.
+/// \file
+/// The in-memory backend: the reference implementation, and the backend for tests of programs that use locks.
 #pragma once
 
-#include <syncguard/backend.hpp>
+#include <syncguard/backend_fwd.hpp>
 #include <syncguard/export.hpp>
+#include <syncguard/key.hpp>
+#include <syncguard/lock_info.hpp>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// What is stored: locks, fence counters, queues. Clients that share one exclude each other. Thread-safe.
+/// Holds locks, fence counters and queues. Clients that share a store exclude each other. Thread-safe.
 class SYNCGUARD_EXPORT MemoryStore {
  public:
-  // The system's clock, in Unix milliseconds.
+  /// The system's clock, in Unix milliseconds.
   static Timestamp system_now();
 
   explicit MemoryStore(std::function<Timestamp()> clock = system_now);
@@ -21,14 +26,14 @@ class SYNCGUARD_EXPORT MemoryStore {
   MemoryStore& operator=(const MemoryStore&) = delete;
   ~MemoryStore();
 
-  // For tests: sets a key's fence counter, or puts a lock there as if it had been acquired.
+  /// For tests: sets a key's fence counter, or stores a lock as if it had been acquired.
   void set_fence_counter(const Key& key, std::uint64_t value);
   void put(const LockRecord& record);
-  // What is stored for a key, live or not.
+  /// The stored lock of a key, live or not.
   [[nodiscard]] std::optional<LockRecord> stored(const Key& key) const;
   [[nodiscard]] std::uint64_t fence_counter(const Key& key) const;
 
-  // Not for users.
+  /// Not for users.
   struct State;
   [[nodiscard]] State& state() noexcept { return *state_; }
 
@@ -37,14 +42,15 @@ class SYNCGUARD_EXPORT MemoryStore {
 };
 
 struct MemoryOptions {
-  // Without one: a store of the backend's own.
+  /// If null: the backend gets its own store.
   std::shared_ptr<MemoryStore> store{};
-  // Lets is_locked remove locks that expired more than two seconds ago, at most once a second.
+  /// Lets is_locked remove locks that expired more than two seconds ago, at most once a second.
   bool cleanup_in_is_locked = false;
 };
 
-// By URL: "memory:" has a store of its own, all "memory:NAME" of a process share one, which stays; option
-// cleanup_in_is_locked.
+/// By URL: "memory:" uses a new store; all "memory:NAME" in a process share one, which stays until the process ends.
+/// Option: cleanup_in_is_locked.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> make_memory_backend(MemoryOptions options = {});
 
+}  // namespace v0_1
 }  // namespace syncguard

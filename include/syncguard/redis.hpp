@@ -1,71 +1,116 @@
-// Locks on Redis 6.2 and newer, shared with every process that uses SyncGuard, whatever its language.
+/// \file
+/// Locks on Redis 6.2 and newer, shared with processes that use SyncGuard in any language.
 #pragma once
 
-#include <syncguard/backend.hpp>
+#include <syncguard/backend_fwd.hpp>
+#include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
+#include <syncguard/fence.hpp>
 #include <syncguard/log.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// Certificates and host names are verified unless verify says otherwise.
+/// Certificates and host names are verified unless verify is false.
 struct RedisTls {
   bool verify = true;
-  // Whom to trust, in PEM; empty: whom the system trusts.
+  /// Trusted certificates, in PEM; empty: those that the system trusts.
   std::filesystem::path ca_file{};
-  // The client's own certificate and its key, in PEM, where the server asks for one. Both or neither.
+  /// The client's certificate and its key, in PEM, if the server requires one. Both or neither.
   std::filesystem::path certificate_file{};
   std::filesystem::path key_file{};
-  // The name that the server's certificate must carry, also sent as SNI; empty: the host.
+  /// The expected name in the server's certificate, also sent as SNI; empty: the host.
   std::string server_name{};
+};
+
+struct RedisAddress {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 6379;
+};
+
+/// Redis Sentinel: the addresses of RedisOptions are those of Sentinels, which name the server to connect to.
+struct RedisSentinel {
+  /// The name by which the Sentinels know the master.
+  std::string master{};
+  /// The credentials for the Sentinels. Those of RedisOptions are for the master.
+  std::string username{};
+  std::string password{};
+  /// Timeout for the reply of one Sentinel, including connecting. Then the next one is asked.
+  std::chrono::milliseconds timeout{500};
 };
 
 struct RedisOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 6379;
-  // In place of host and port.
+  /// Further addresses, tried in turn if a server cannot be used. With several addresses, or with Sentinel, a read-only
+  /// replica is not used, unless it is a node of a cluster.
+  std::vector<RedisAddress> more_addresses{};
+  std::optional<RedisSentinel> sentinel{};
+  /// Replaces all addresses.
   std::filesystem::path unix_socket{};
   std::optional<RedisTls> tls{};
 
-  // The user of an access control list; empty: the default user.
+  /// The ACL user; empty: the default user.
   std::string username{};
   std::string password{};
+  /// For passwords that expire (tokens of a cloud provider): called for each new connection, instead of using password.
+  /// Runs on a thread of the library, where it may block for up to 30 s. If it throws, that connection attempt fails
+  /// with LockError(service_unavailable). By URL: password_command, which is run by `/bin/sh -c` and prints the
+  /// password.
+  std::function<std::string()> password_callback{};
   int database = 0;
-  // What all names in the store begin with. On a Redis Cluster it must contain a hash tag, as in "{syncguard}".
+  /// The prefix of all names in the store. On a Redis Cluster it must contain a hash tag, as in "{syncguard}".
   std::string prefix = "syncguard";
-  // As CLIENT LIST shows it.
+  /// Shown by CLIENT LIST.
   std::string client_name = "syncguard";
 
-  // Of one attempt to connect.
+  /// Timeout of one attempt to connect to one server.
   std::chrono::milliseconds connect_timeout{2000};
-  // Of one operation, connecting included, unless the client's options say otherwise.
+  /// Timeout of one operation, including connecting, unless the client's options set another.
   std::chrono::milliseconds operation_timeout{2000};
-  // How long a connection may be idle before the system checks whether the other side is still there.
+  /// How long a connection may be idle before TCP keep-alive probes the server.
   std::chrono::seconds keep_alive{30};
-  // One carries thousands of operations at once; more help only where one core cannot feed the server.
+  /// How long the server may leave a request unanswered before its connection is closed and replaced.
+  std::chrono::milliseconds silence_timeout{10'000};
+  /// One connection carries thousands of concurrent operations; more help only if one core cannot saturate the server.
   std::size_t connections = 1;
-  // How many operations may be under way on one connection before more are refused with rate_limited.
+  /// The maximum number of pending operations per connection; further ones throw LockError(rate_limited).
   std::size_t queue = 16384;
-  // Lets is_locked remove locks that expired more than two seconds ago, at most once a second. Redis does that by
-  // itself for every lock that was written with its expiry.
+  FenceSource fences = FenceSource::clock;
+  /// How many replicas must have a grant or an extension before it counts, from 0 to 16. If fewer have it in time, the
+  /// call throws LockError(service_unavailable), in doubt: the lock is released, and an extended lease keeps its
+  /// earlier deadline. A failover then loses fewer locks, but it can still lose some. Needs one more connection, and
+  /// the permission to run WAIT.
+  std::size_t min_replicas = 0;
+  /// How long these replicas may take. At most operation_timeout, and shorter than silence_timeout.
+  std::chrono::milliseconds replica_timeout{500};
+  /// Lets is_locked remove locks that expired more than two seconds ago, at most once a second. Redis removes every
+  /// lock that was written with an expiry by itself.
   bool cleanup_in_is_locked = false;
 };
 
-// By URL: "redis://user:password@host:port/database", "rediss://..." with TLS, "redis+unix:PATH". Options: prefix,
-// database, client_name, connect_timeout, operation_timeout, keep_alive, connections, queue, cleanup_in_is_locked, and
-// with TLS verify, ca_file, certificate_file, key_file, server_name.
-//
-// Connects on the first operation, and again on the next one after a connection was lost. An open connection is read
-// from, so that an executor of the caller's has work until the client is closed. The server's clock decides about
-// expiry. Fences are as durable as the server's persistence: appendonly yes, appendfsync always for all of it. Throws
-// LockError(invalid_argument) for options that make no sense.
+/// By URL: "redis://user:password@host:port,host:port/database", "redis+sentinel://user:password@host:port,.../master/
+/// database", "rediss://..." and "rediss+sentinel://..." with TLS, "redis+unix:PATH". Options: prefix, database,
+/// password_command, client_name, connect_timeout, operation_timeout, keep_alive, silence_timeout, connections, queue,
+/// fences (clock, counter), min_replicas, replica_timeout, cleanup_in_is_locked, with Sentinel sentinel_username,
+/// sentinel_password and sentinel_timeout, and with TLS verify, ca_file, certificate_file, key_file, server_name.
+///
+/// Connects on the first operation, and reconnects on the next one after a connection was lost. An open connection is
+/// always being read, so the caller's executor has work until the client is closed. The server's clock decides about
+/// expiry. Fence counters are as durable as the server's persistence (for full durability set appendonly yes and
+/// appendfsync always); with FenceSource::clock, fences grow even if counters were lost. Throws
+/// LockError(invalid_argument) for invalid options.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> make_redis_backend(RedisOptions options, Log log = {});
 
+}  // namespace v0_1
 }  // namespace syncguard

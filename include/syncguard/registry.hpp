@@ -1,13 +1,16 @@
-// Choosing a backend by URL.
+/// \file
+/// Selects a backend by URL.
 #pragma once
 
-#include <syncguard/backend.hpp>
+#include <syncguard/backend_fwd.hpp>
+#include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
 #include <syncguard/log.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,32 +19,35 @@
 #include <vector>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-// scheme:rest?option=value&... with percent-encoding. Error messages name schemes, options and
-// wrong durations, numbers and flags, but never repeat the URL itself, which may contain a password.
+/// A URL `scheme:rest?option=value&...` with percent-encoding. Error messages name schemes and options, but never
+/// repeat a value or the URL itself, which may contain a password.
 class SYNCGUARD_EXPORT BackendUrl {
  public:
-  // Throws LockError(invalid_argument) if text is no such URL.
+  /// Throws LockError(invalid_argument) if text is not such a URL.
   explicit BackendUrl(std::string_view text);
 
   [[nodiscard]] const std::string& scheme() const noexcept { return scheme_; }
-  // What stands between "scheme:" and the options, as it was written.
+  /// The text between "scheme:" and the options, not decoded.
   [[nodiscard]] const std::string& rest() const noexcept { return rest_; }
 
-  // Takes an option out, decoded. Throws LockError(invalid_argument) if the value is not of the kind asked for. A
-  // duration reads 500ms, 30s, 5m or 1h30m, a flag true or false.
+  /// Removes an option and returns its decoded value. Throws LockError(invalid_argument) if the value does not have the
+  /// requested type. A duration is written 500ms, 30s, 5m or 1h30m, a flag true or false.
   std::optional<std::string> take_text(std::string_view name);
   std::optional<std::chrono::milliseconds> take_duration(std::string_view name);
-  std::optional<std::int64_t> take_integer(std::string_view name, std::int64_t least, std::int64_t most);
+  std::optional<std::int64_t> take_integer(std::string_view name, std::int64_t minimum, std::int64_t maximum);
   std::optional<bool> take_flag(std::string_view name);
+  /// One of the given values.
+  std::optional<std::string> take_choice(std::string_view name, std::initializer_list<std::string_view> choices);
 
-  // Takes out all that are left, for a library that knows them.
+  /// Removes and returns all remaining options, for a library that knows them.
   std::map<std::string, std::string, std::less<>> take_all();
 
-  // Throws LockError(invalid_argument), naming the options that nobody took and those that are known, if any are left.
+  /// If options remain, throws LockError(invalid_argument) that names them and the known ones.
   void expect_no_more_options() const;
 
-  // Decodes %XX. Throws LockError(invalid_argument) for a broken escape.
+  /// Decodes `%XX`. Throws LockError(invalid_argument) for an invalid escape.
   static std::string decode(std::string_view text);
 
  private:
@@ -51,24 +57,25 @@ class SYNCGUARD_EXPORT BackendUrl {
   std::vector<std::string> known_;
 };
 
-// What the client gives every backend that it makes.
+/// The client's settings for the backend.
 struct BackendContext {
   Log log{};
-  // The client's, if somebody chose one: for what a backend does with nobody waiting for it.
+  /// The client's operation_timeout, if set: for background work of the backend.
   std::optional<std::chrono::milliseconds> operation_timeout{};
 };
 
-// Takes what it knows out of the URL; the registry refuses what is left.
+/// Removes the options it knows from the URL; the registry rejects the rest.
 using BackendFactory = std::function<std::unique_ptr<Backend>(BackendUrl& url, const BackendContext& context)>;
 
-// Makes a backend of your own available to open(). Replaces an earlier one of the same scheme. Any thread may call it.
+/// Makes your own backend available to open(). Replaces an earlier one with the same scheme. Any thread may call it.
 SYNCGUARD_EXPORT void register_backend(std::string scheme, BackendFactory factory);
 
-// Every scheme that open() knows, sorted.
+/// Every scheme that open() knows, sorted.
 SYNCGUARD_EXPORT std::vector<std::string> registered_schemes();
 
-// Makes the backend of a URL. Throws LockError(invalid_argument) naming an unknown scheme, option or value together
-// with what is known. Does not connect.
+/// Creates the backend for a URL. Throws LockError(invalid_argument) that names an unknown scheme, option or value and
+/// the known ones. Does not connect.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> make_backend(BackendUrl& url, const BackendContext& context = {});
 
+}  // namespace v0_1
 }  // namespace syncguard

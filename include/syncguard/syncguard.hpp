@@ -1,7 +1,10 @@
-// Everything a program needs to use locks. Standard library only; for Asio's completion tokens add
-// <syncguard/async.hpp>.
+/// \file
+/// Everything that a program needs to use locks. Depends only on the standard library; for Asio completion tokens add
+/// `<syncguard/async.hpp>`.
 #pragma once
 
+#include <syncguard/boot_clock.hpp>
+#include <syncguard/capabilities.hpp>
 #include <syncguard/client_options.hpp>
 #include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
@@ -13,6 +16,7 @@
 #include <syncguard/lock_info.hpp>
 #include <syncguard/locks.hpp>
 #include <syncguard/log.hpp>
+#include <syncguard/metrics.hpp>
 #include <syncguard/options.hpp>
 #include <syncguard/telemetry.hpp>
 #include <syncguard/version.hpp>

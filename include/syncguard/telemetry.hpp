@@ -1,7 +1,9 @@
-// What happened, for metrics and traces. Off unless asked for, and then out of the way: events go through a bounded
-// queue to a thread of their own, so that a slow or throwing callback cannot delay or fail an operation.
+/// \file
+/// Events for metrics and traces. Off by default. Events go through a bounded queue to a dedicated thread, so a slow or
+/// throwing callback cannot delay or fail an operation.
 #pragma once
 
+#include <syncguard/backend_fwd.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
 
@@ -18,40 +20,53 @@
 #include <vector>
 
 namespace syncguard {
+inline namespace v0_1 {
 
-class Backend;
-
-enum class EventType { acquire, release, extend, is_locked, lookup };
-// ok: done. fail: a "no" that belongs to locking, with its reason. error: a LockError, with its code.
+/// The operations of a backend, then what happens to callers and leases.
+enum class EventType {
+  acquire,
+  release,
+  extend,
+  is_locked,
+  lookup,
+  waited,   ///< a call of acquire had to wait, and now has the lock or failed
+  renewed,  ///< an automatic renewal of a lease (auto_extend) succeeded or failed
+  lost,     ///< a lease was lost: it expired before it was released, or its lock is gone
+  held,     ///< a lease was released, lost or detached, or its client was closed
+};
+/// ok: success. fail: an expected outcome of locking, with its reason. error: a LockError, with its code.
 enum class EventResult { ok, fail, error };
 enum class EventReason { locked, expired, not_found };
 
-// The names as they are written in every SyncGuard: "isLocked", "not-found", ...
+/// The names, shared by all SyncGuard libraries: "isLocked", "not-found", ... Only this one has the events of leases.
 SYNCGUARD_EXPORT std::string_view to_string(EventType type) noexcept;
 SYNCGUARD_EXPORT std::string_view to_string(EventResult result) noexcept;
 SYNCGUARD_EXPORT std::string_view to_string(EventReason reason) noexcept;
 
-// One operation of a backend.
+/// One operation of a backend, or one event of a lease.
 struct LockEvent {
   EventType type = EventType::acquire;
   EventResult result = EventResult::ok;
   std::optional<EventReason> reason{};
   std::optional<ErrorCode> error{};
+  /// How long the operation took. waited: the whole call. renewed: the request. lost and held: how long the lease was
+  /// held, counted from when its acquire was sent.
   std::chrono::nanoseconds duration{};
-  // How far this host's clock is ahead of the store's (behind: negative), where it decides about expiry. From 200 ms on
-  // somebody should be told, from 1000 ms on locks are refused.
+  /// How far this host's clock is ahead of the store's (negative: behind), if it decides about expiry. From 200 ms on,
+  /// alert; from 1000 ms on, locks are refused. Not set in events of leases.
   std::optional<std::chrono::milliseconds> clock_skew{};
-  // Empty where the operation has no such identifier.
+  /// Empty if the operation has no such identifier.
   std::string key_hash;
   std::string lock_id_hash;
-  // Raw, and only where TelemetryOptions::include_raw allows it.
+  /// Raw, and only if TelemetryOptions::include_raw allows it. Empty if the operation has no such identifier.
   std::string key;
   std::string lock_id;
-  // Events that found the queue full since the last one that was delivered.
+  /// How many events were dropped, because the queue was full, since the last delivered one.
   std::uint64_t dropped_before = 0;
 };
 
-// Whether events may carry raw identifiers: always, never, or as a predicate says, which is asked with them filled in.
+/// Whether events may carry raw identifiers: always, never, or as decided by a predicate, which is called with them
+/// filled in.
 class IncludeRaw {
  public:
   IncludeRaw(bool always = false)  // NOLINT(*-explicit-*): reads as `.include_raw = true`
@@ -67,20 +82,25 @@ class IncludeRaw {
 };
 
 struct TelemetryOptions {
-  // Called on a thread of telemetry's own, one event at a time. What it throws is ignored. Must not close the client,
-  // which would wait for it. Closing waits for events that are queued, at most for dispose_timeout; what is left then
-  // is dropped, but a call that is under way goes on, so what it refers to must live on.
+  /// Called on a dedicated thread, one event at a time. Exceptions are ignored. Must not close the client, which would
+  /// wait for it. Closing waits for queued events, at most for dispose_timeout; the remaining ones are then dropped. A
+  /// running call continues, so the objects it uses must outlive it.
   std::function<void(const LockEvent&)> on_event{};
-  // Also asked on that thread. A predicate that throws means no.
+  /// Also called on that thread. A predicate that throws means no.
   IncludeRaw include_raw{};
-  // Keys that contain one of these, in any case, are never given raw, nor is the lock id beside them. Events without a
-  // key (release, extend, lookup by id) never carry a raw lock id, because its key cannot be looked at.
+  /// Keys that contain one of these, in upper or lower case, are never included raw. Neither are the lock ids of such
+  /// keys, beside the key or in events without one (release, extend, lookup by id), if the lock was acquired through
+  /// this backend or found by the lookup. For other lock ids the key is unknown, and only include_raw decides.
   std::vector<std::string> deny_list = {"token",   "secret",  "password",   "passwd", "apikey",
                                         "api_key", "api-key", "credential", "private"};
   std::size_t queue_capacity = 4096;
+  /// Like on_event, for events of leases: waited, renewed, lost and held. At least one of the two must be set.
+  std::function<void(const LockEvent&)> on_lease_event{};
 };
 
-// The backend, reporting one event per operation. Leases obtained through it report through it too.
+/// Wraps a backend so that it reports one event per operation. Leases obtained through it report through it, too.
+/// Events of leases are reported only if the client uses the returned backend directly.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> with_telemetry(std::unique_ptr<Backend> backend, TelemetryOptions options);
 
+}  // namespace v0_1
 }  // namespace syncguard

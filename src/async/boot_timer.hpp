@@ -1,7 +1,8 @@
-// A timer on the BootClock. Asio's own timers stand still while the machine is suspended.
+// A timer on the BootClock. Asio's timers do not count the time for which the machine is suspended.
 #pragma once
 
-#include "async/boot_clock.hpp"
+#include <syncguard/boot_clock.hpp>
+#include "os/fork.hpp"
 
 #include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
@@ -11,16 +12,18 @@ namespace syncguard::async {
 
 class BootTimer {
  public:
-  // Throws LockError(internal) if the system has no timer left.
+  // Throws LockError(internal) if the system cannot create another timer.
   explicit BootTimer(const asio::any_io_executor& executor);
 
-  // Sets the one time at which the timer is due, in the past if at once. Any thread.
+  // Sets the time at which the timer is due; a time in the past means immediately. Any thread. Does nothing in a forked
+  // child, where the timer belongs to the parent.
   void arm(BootClock::time_point due) noexcept;
 
-  // Returns when the timer is due. One wait at a time.
-  asio::awaitable<void> wait();
+  // Returns when the timer is due: true, or false in a forked child, which must not wait again. One wait at a time.
+  asio::awaitable<bool> wait();
 
  private:
+  const os::OriginProcess origin_;
   asio::posix::stream_descriptor descriptor_;
 };
 

@@ -1,4 +1,4 @@
-// Executors that run what they are given at once, on the thread at hand.
+// Executors that run functions immediately, on the current thread.
 #pragma once
 
 #include <asio/any_io_executor.hpp>
@@ -14,13 +14,15 @@
 
 namespace syncguard::async {
 
-// What our coroutines run on. A coroutine starts on its caller's thread, so that a blocking caller's request is written
-// from there, and goes on wherever its I/O completes; only what is explicitly posted goes through the inner executor.
-// Sockets and timers made with it belong to the inner executor's context. See docs/adr/0003-inline-coroutines.md.
+// The executor of the library's coroutines. A coroutine starts on its caller's thread, so that a blocking caller's
+// request is written from there, and continues wherever its I/O completes; only explicitly posted functions go through
+// the inner executor. Sockets and timers created with it belong to the inner executor's context. See
+// docs/adr/0003-inline-coroutines.md.
 class InlineExecutor {
  public:
-  // A template only so that asking whether an InlineExecutor can be copied does not ask, through any_io_executor's own
-  // converting constructor, whether it is an executor, which asks whether it can be copied.
+  // A template only to break a cycle of constraints. Otherwise "is InlineExecutor copyable?" would consider the
+  // converting constructor of any_io_executor, which asks "is InlineExecutor an executor?", which asks whether it is
+  // copyable.
   template <std::same_as<asio::any_io_executor> Inner>
   explicit InlineExecutor(Inner inner) noexcept : inner_(std::move(inner)) {}
 
@@ -37,7 +39,7 @@ class InlineExecutor {
   asio::execution_context& query(asio::execution::context_t) const noexcept {
     return asio::query(inner_, asio::execution::context);
   }
-  // "always" also spares any_io_executor an allocation per function.
+  // "always" also saves any_io_executor an allocation per function.
   asio::execution::blocking_t query(asio::execution::blocking_t) const noexcept {
     return runs_ == Runs::posted ? asio::execution::blocking_t(asio::execution::blocking.never)
                                  : asio::execution::blocking_t(asio::execution::blocking.always);
@@ -72,8 +74,8 @@ class InlineExecutor {
   Runs runs_ = Runs::at_once;
 };
 
-// For the completion of a coroutine whose handler only stores a result and never resumes anything: runs it at once even
-// where Asio would post it.
+// For the completion of a coroutine whose handler only stores a result and never resumes anything: runs it immediately
+// even if Asio would post it.
 class ImmediateExecutor {
  public:
   explicit ImmediateExecutor(asio::execution_context& context) noexcept : context_(&context) {}

@@ -13,7 +13,7 @@ class IoThread {
   IoThread();
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
-  // Ends the thread, and waits for that unless called on the thread itself. What was still to complete is dropped.
+  // Ends the thread, and waits for its end unless called on that thread. Pending completions are dropped.
   ~IoThread();
 
   [[nodiscard]] asio::any_io_executor executor() const;
@@ -24,5 +24,9 @@ class IoThread {
   std::shared_ptr<State> state_;
   std::thread thread_;
 };
+
+// The executor of an I/O thread for a forked child, where the parent's threads do not exist. Started by the first call
+// in each process; ends with the process.
+[[nodiscard]] asio::any_io_executor executor_in_child();
 
 }  // namespace syncguard::async

@@ -1,4 +1,4 @@
-// Starting coroutines from ordinary functions.
+// Starts coroutines from ordinary functions.
 #pragma once
 
 #include "async/inline_executor.hpp"
@@ -19,30 +19,37 @@
 
 namespace syncguard::async {
 
-// Whether what this thread starts now is all that it will do before it blocks: to be sent at once instead of together
-// with what the thread does next, and free to block the thread by itself.
-inline bool& this_thread_is_about_to_block() noexcept {
-  static thread_local bool about_to_block = false;
-  return about_to_block;
+// Whether run_blocking() is starting a coroutine on this thread. That coroutine may block the thread until it is first
+// suspended, because the thread would only wait for its result: see CallLimits::blocking_thread.
+inline bool& starts_blocking_call() noexcept {
+  static thread_local bool starts = false;
+  return starts;
 }
 
-// Says whether it is, for as long as this exists.
-class AboutToBlock {
+// The value of CallLimits::blocking_thread for an operation that begins on this thread now.
+inline std::thread::id blocking_thread() noexcept {
+  return starts_blocking_call() ? std::this_thread::get_id() : std::thread::id();
+}
+
+// Sets starts_blocking_call() while in scope.
+class ScopedStart {
  public:
-  explicit AboutToBlock(bool about_to_block) noexcept
-      : before_(std::exchange(this_thread_is_about_to_block(), about_to_block)) {}
-  AboutToBlock(const AboutToBlock&) = delete;
-  AboutToBlock& operator=(const AboutToBlock&) = delete;
-  ~AboutToBlock() { this_thread_is_about_to_block() = before_; }
+  enum class Caller { blocks, continues };
+
+  explicit ScopedStart(Caller caller) noexcept
+      : before_(std::exchange(starts_blocking_call(), caller == Caller::blocks)) {}
+  ScopedStart(const ScopedStart&) = delete;
+  ScopedStart& operator=(const ScopedStart&) = delete;
+  ~ScopedStart() { starts_blocking_call() = before_; }
 
  private:
   const bool before_;
 };
 
-// Starts a coroutine on this thread and lets it go on by itself. It must not throw.
+// Starts a coroutine on this thread, and does not wait for it. The coroutine must not throw.
 inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> coroutine) {
-  // The thread may be, but not for this.
-  const AboutToBlock about_to_block(false);
+  // Also if run_blocking() is starting the coroutine that calls this function.
+  const ScopedStart start(ScopedStart::Caller::continues);
   const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
                  asio::bind_executor(immediate, [](const std::exception_ptr& error) {
@@ -50,8 +57,8 @@ inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> c
                  }));
 }
 
-// Starts a coroutine on a strand, later, so that the caller may hold a mutex. It must not throw. What it uses without
-// owning it is kept alive until it ends.
+// Posts the start of a coroutine to a strand, so that the caller may hold a mutex. The coroutine must not throw.
+// keeps_alive is held until the coroutine ends, for objects that it uses but does not own.
 inline void spawn_on(const asio::any_io_executor& strand, asio::awaitable<void> coroutine,
                      std::shared_ptr<const void> keeps_alive = nullptr) {
   asio::post(strand, [strand, keeps_alive = std::move(keeps_alive), coroutine = std::move(coroutine)]() mutable {
@@ -61,20 +68,20 @@ inline void spawn_on(const asio::any_io_executor& strand, asio::awaitable<void> 
   });
 }
 
-// A thread that goes to sleep takes longer to wake up than a store nearby takes to answer. So the only blocked thread
-// of the process first gives its core to whoever wants it, over and over, for as long as such an answer takes; with
-// more of them, the cores have something else to do. See docs/adr/0012-waiting-awake.md.
-class WaitingAwake {
+// Lets a blocked thread spin briefly before it sleeps, because waking it would take longer than the reply of a nearby
+// store. Only if it is the only blocked thread of the process: otherwise the cores have other work. While spinning, it
+// yields its core repeatedly. See docs/adr/0012-spin-before-sleep.md.
+class SpinBeforeSleep {
  public:
-  WaitingAwake() noexcept { ++blocked_threads(); }
-  WaitingAwake(const WaitingAwake&) = delete;
-  WaitingAwake& operator=(const WaitingAwake&) = delete;
-  ~WaitingAwake() { --blocked_threads(); }
+  SpinBeforeSleep() noexcept { ++blocked_threads(); }
+  SpinBeforeSleep(const SpinBeforeSleep&) = delete;
+  SpinBeforeSleep& operator=(const SpinBeforeSleep&) = delete;
+  ~SpinBeforeSleep() { --blocked_threads(); }
 
-  // Returns when done is set, or when it is time to go to sleep.
+  // Returns when done is set, or when the thread should sleep.
   static void wait(const std::atomic<bool>& done) noexcept {
-    constexpr std::chrono::microseconds longest{100};
-    const auto end = std::chrono::steady_clock::now() + longest;
+    constexpr std::chrono::microseconds max_spin{100};
+    const auto end = std::chrono::steady_clock::now() + max_spin;
     while (!done && blocked_threads() == 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   }
 
@@ -85,11 +92,11 @@ class WaitingAwake {
   }
 };
 
-// Starts a coroutine on this thread, waits for its end wherever that comes, and returns or throws what it did. Must not
-// be called on a thread that the coroutine needs.
+// Starts a coroutine on this thread, waits until it ends on any thread, and returns its result or throws its exception.
+// Must not be called on a thread that the coroutine needs.
 template <typename Result>
 Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Result> coroutine) {
-  // Shared, because whoever ends the coroutine is still about to notify when the waiter has already seen the result.
+  // Shared, because the completing thread may still be about to notify when the waiter has already seen the result.
   struct Outcome {
     std::mutex mutex;
     std::condition_variable arrived;
@@ -100,7 +107,7 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
   const auto outcome = std::make_shared<Outcome>();
   const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   {
-    const AboutToBlock about_to_block(true);
+    const ScopedStart start(ScopedStart::Caller::blocks);
     asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
                    asio::bind_executor(immediate, [outcome](std::exception_ptr error, Result result) {
                      {
@@ -113,8 +120,8 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
                    }));
   }
   {
-    const WaitingAwake awake;
-    WaitingAwake::wait(outcome->done);
+    const SpinBeforeSleep awake;
+    SpinBeforeSleep::wait(outcome->done);
     std::unique_lock lock(outcome->mutex);
     outcome->arrived.wait(lock, [&] { return outcome->done.load(); });
   }

@@ -1,4 +1,4 @@
-// Several stop tokens as one.
+// Combines several stop tokens.
 #pragma once
 
 #include <initializer_list>
@@ -7,7 +7,7 @@
 
 namespace syncguard::async {
 
-// A token that is stopped as soon as one of the given ones is. Costs nothing where only one of them can be stopped.
+// A token that is stopped as soon as one of the given tokens is. Free of cost if only one of them can be stopped.
 class AnyStop {
  public:
   AnyStop(std::initializer_list<std::stop_token> tokens);

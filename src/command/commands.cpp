@@ -1,10 +1,17 @@
 #include "command/commands.hpp"
 
+#include "command/printable.hpp"
 #include "command/waiting_display.hpp"
+#include "core/validation.hpp"
 
+#include <syncguard/backend.hpp>
 #include <syncguard/registry.hpp>
 
-#include <csignal>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 namespace syncguard::command {
@@ -14,26 +21,68 @@ using nlohmann::ordered_json;
 
 std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
 
+bool is_key_of_enclosing_run(const Key& key) {
+  const char* outer_key = std::getenv("SYNCGUARD_KEY");
+  return outer_key != nullptr && key.str() == outer_key;
+}
+
+// Whether the `syncguard run` around this process holds the key's lock.
+bool is_held_by_enclosing_run(Locks& locks, const Key& key, const std::stop_token& stop) {
+  const char* outer_id = std::getenv("SYNCGUARD_LOCK_ID");
+  if (outer_id == nullptr || !is_key_of_enclosing_run(key)) return false;
+  const auto record = locks.get_by_key_raw(key, stop);
+  return record && record->lock_id.str() == outer_id;
+}
+
 }  // namespace
 
 std::optional<Lease> wait_for_lock(Locks& locks, const Key& key, AcquireOptions options, std::chrono::milliseconds wait,
                                    const Output& output, const std::stop_token& stop) {
-  if (auto lease = locks.try_acquire(key, {.ttl = options.ttl, .auto_extend = options.auto_extend}, stop)) return lease;
-  if (wait == std::chrono::milliseconds(0)) {
-    output.remark("locked by somebody else");
-    return std::nullopt;
+  using std::chrono::steady_clock;
+  constexpr const char* locked = "locked by another holder";
+  // Without --wait, a first attempt that cannot reach the server is an error, so that cron reports it. A local store
+  // has no server: a timeout there means that other processes keep the store busy.
+  const bool has_limit = wait != WaitOptions::no_timeout;
+  const auto is_worth_a_retry = [&](const LockError& error) {
+    if (wait == std::chrono::milliseconds(0) || !error.retryable()) return false;
+    return has_limit || (error.code() == ErrorCode::network_timeout && locks.capabilities().local);
+  };
+  const auto start = steady_clock::now();
+  try {
+    if (auto lease = locks.try_acquire(key, {.ttl = options.ttl, .auto_extend = options.auto_extend}, stop)) {
+      return lease;
+    }
+    if (wait == std::chrono::milliseconds(0)) {
+      output.note(locked);
+      return std::nullopt;
+    }
+    if (is_held_by_enclosing_run(locks, key, stop)) {
+      throw LockError(
+          ErrorCode::invalid_argument,
+          "this command runs inside 'syncguard run' with the same key (SYNCGUARD_KEY) and would wait for itself: use "
+          "another key, or do not lock again");
+    }
+    output.detail(std::string(locked) + "; waiting");
+  } catch (const LockError& error) {
+    // Inside a `syncguard run` with this key, waiting without having read the lock could mean waiting for ourselves.
+    if (!is_worth_a_retry(error) || is_key_of_enclosing_run(key)) throw;
+    output.detail((has_limit ? "retrying until --wait ends: " : "retrying: ") + message_with_causes(error));
   }
-  output.detail("locked by somebody else: waiting");
   std::optional<WaitingDisplay> display;
-  if (output.is_for_people()) display.emplace(locks, key.str());
+  if (output.is_interactive()) display.emplace(locks, key.str());
+  if (has_limit) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start);
+    wait = std::max(wait - waited, std::chrono::milliseconds(1));
+  }
   options.wait = {.timeout = wait, .max_retries = WaitOptions::unlimited_retries};
   try {
     return locks.acquire(key, options, stop);
   } catch (const LockError& error) {
     if (error.code() != ErrorCode::acquisition_timeout) throw;
     display.reset();
-    // The cause is a backend that failed meanwhile, which is worth knowing.
-    output.remark(error.context().cause ? error.what() : "locked by somebody else");
+    // A request failed while we waited. If the store still fails, this throws its error, which says more than "locked".
+    if (error.context().cause) (void)locks.is_locked(key, stop);
+    output.note(locked);
     return std::nullopt;
   }
 }
@@ -44,23 +93,63 @@ ExitCode acquire(Locks& locks, const AcquireArguments& arguments, const Output& 
     output.result({{"ok", false}, {"reason", "locked"}}, "");
     return exit_locked;
   }
-  // Whoever reads may be gone. Then nobody has the id, and the lock is given back.
-  std::signal(SIGPIPE, SIG_IGN);
-  output.result({{"ok", true},
-                 {"lockId", lease->id().str()},
-                 {"fence", lease->fence().str()},
-                 {"expiresAtMs", millis(lease->expires_at())}},
-                lease->id().str());
-  // The lock outlives this process: whoever has its id goes on with it.
+  const bool written = output.result({{"ok", true},
+                                      {"lockId", lease->id().str()},
+                                      {"fence", lease->fence().str()},
+                                      {"expiresAtMs", millis(lease->expires_at())}},
+                                     lease->id().str());
+  // As after any other failed write, no process has received the id. The destructor of the lease releases the lock.
+  if (!written) throw LockError(ErrorCode::internal, "cannot write the lock id: the reader of the pipe has ended");
+  // The lock outlives this process. The caller releases it by its id.
   lease->detach();
-  output.remark("acquired with fence " + lease->fence().str() + " until " + local_time(lease->expires_at()));
+  output.note("acquired with fence " + lease->fence().str() + " until " + local_time(lease->expires_at()));
   return exit_yes;
+}
+
+std::string read_lock_id(const std::string& argument) {
+  if (argument != "-") return argument;
+  // An id has 22 characters. Longer input is not an id, so do not store it.
+  constexpr std::size_t longest = 64;
+  std::string text;
+  while (text.size() < longest && text.find('\n') == std::string::npos) {
+    char buffer[longest];
+    const ssize_t length = read(STDIN_FILENO, buffer, sizeof buffer);
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0) throw LockError(ErrorCode::invalid_argument, "cannot read the lock id from standard input");
+    if (length == 0) break;
+    text.append(buffer, static_cast<std::size_t>(length));
+  }
+  text.erase(std::min(text.find_first_of("\r\n"), text.size()));
+  if (text.empty()) throw LockError(ErrorCode::invalid_argument, "standard input contains no lock id");
+  return text;
+}
+
+std::string default_holder(const std::string& program) {
+  // Not from the user database, which may be on a server that does not respond.
+  std::string user = std::to_string(geteuid());
+  for (const char* variable : {"USER", "LOGNAME"}) {
+    const char* name = std::getenv(variable);
+    if (name != nullptr && *name != '\0') user = name;
+  }
+  std::string process = "/";
+  process += std::to_string(getpid());
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const auto label = user + "@" + host + process;
+  for (const auto& candidate : {label + (program.empty() ? "" : " ") + program, label}) {
+    if (core::is_holder(candidate)) return candidate;
+  }
+  return process;
+}
+
+void quiet_grpc(const Output& output) {
+  if (!output.log().debugging()) setenv("GRPC_VERBOSITY", "NONE", 0);
 }
 
 ExitCode release(Locks& locks, const std::string& lock_id, const Output& output, std::stop_token stop) {
   const bool released = locks.release(LockId(lock_id), std::move(stop));
   output.result({{"ok", released}}, "");
-  output.remark(released ? "released" : "there is no such lock any more");
+  output.note(released ? "released" : "the lock has expired or was already released");
   return released ? exit_yes : exit_no;
 }
 
@@ -69,61 +158,59 @@ ExitCode extend(Locks& locks, const std::string& lock_id, std::chrono::milliseco
   const auto expires_at = locks.extend(LockId(lock_id), ttl, std::move(stop));
   if (!expires_at) {
     output.result({{"ok", false}}, "");
-    output.remark("there is no such lock any more");
+    output.note("the lock has expired or was already released");
     return exit_no;
   }
   output.result({{"ok", true}, {"expiresAtMs", millis(*expires_at)}}, "");
-  output.remark("extended until " + local_time(*expires_at));
-  return exit_yes;
-}
-
-ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& output, std::stop_token stop) {
-  const auto record = arguments.lock_id ? locks.get_by_id_raw(LockId(*arguments.lock_id), std::move(stop))
-                                        : locks.get_by_key_raw(arguments.key.value(), std::move(stop));
-  if (!record) {
-    output.result({{"locked", false}}, "not locked");
-    return exit_no;
-  }
-  const LockInfo info = sanitise(*record);
-  ordered_json object = {{"locked", true},
-                         {"keyHash", info.key_hash},
-                         {"lockIdHash", info.lock_id_hash},
-                         {"fence", info.fence.str()},
-                         {"expiresAtMs", millis(info.expires_at)},
-                         {"acquiredAtMs", millis(info.acquired_at)}};
-  std::string text = "locked since " + local_time(info.acquired_at) + ", until " + local_time(info.expires_at) +
-                     " unless it is extended\nfence " + info.fence.str() + "\nkey " + info.key_hash + " (hashed), id " +
-                     info.lock_id_hash + " (hashed)";
-  if (arguments.raw) {
-    object["key"] = record->key.str();
-    object["lockId"] = record->lock_id.str();
-    text += "\nkey " + record->key.str() + "\nid " + record->lock_id.str();
-  }
-  output.result(object, text);
+  output.note("extended until " + local_time(*expires_at));
   return exit_yes;
 }
 
 ExitCode is_locked(Locks& locks, const std::string& key, const Output& output, std::stop_token stop) {
   const bool locked = locks.is_locked(key, std::move(stop));
   output.result({{"locked", locked}}, "");
-  output.remark(locked ? "locked" : "not locked");
+  output.note(locked ? "locked" : "not locked");
   return locked ? exit_yes : exit_no;
 }
 
 ExitCode setup(Locks& locks, const Output& output, std::stop_token stop) {
-  const auto made = locks.setup(std::move(stop));
-  output.result({{"ok", true}, {"message", made}}, made);
+  const auto message = locks.setup(std::move(stop));
+  output.result({{"ok", true}, {"message", message}}, printable_lines(message));
+  return exit_yes;
+}
+
+ExitCode cleanup(Locks& locks, const CleanupArguments& arguments, const Output& output, const std::stop_token& stop) {
+  CleanupRequest request;
+  request.older_than = arguments.older_than;
+  request.mode = arguments.dry_run ? CleanupRequest::Mode::count : CleanupRequest::Mode::remove;
+  std::size_t count = 0;
+  CleanupReply reply;
+  do {
+    reply = locks.clean_up(request, stop);
+    count += reply.count;
+    // A dry run removes nothing, so a second pass would count the same locks again.
+  } while (reply.more && !arguments.dry_run);
+  const bool at_least = reply.more;
+  ordered_json object = {{"ok", true}, {arguments.dry_run ? "found" : "removed", count}};
+  if (arguments.dry_run) object["more"] = at_least;
+  std::string text = std::string(arguments.dry_run ? "would remove " : "removed ") + (at_least ? "at least " : "") +
+                     std::to_string(count) + (count == 1 ? " expired lock" : " expired locks");
+  if (!reply.nothing_to_do.empty()) {
+    object["message"] = reply.nothing_to_do;
+    text = "nothing to do: " + reply.nothing_to_do;
+  }
+  output.result(object, text);
   return exit_yes;
 }
 
 namespace {
 
-struct Shown {
+struct VerdictStyle {
   const char* name;
-  const char* colour;
+  const char* color;
 };
 
-Shown shown(Finding::Verdict verdict) {
+VerdictStyle style_of(Finding::Verdict verdict) {
   switch (verdict) {
     case Finding::Verdict::fine:
       return {"fine", "\033[32m"};
@@ -141,20 +228,20 @@ ExitCode doctor(Locks& locks, const Output& output, std::stop_token stop) {
   const auto findings = locks.diagnose(std::move(stop));
   ordered_json checks = ordered_json::array();
   std::string text;
-  bool fit = true;
+  bool ok = true;
   for (const auto& finding : findings) {
-    const auto [verdict, colour] = shown(finding.verdict);
-    fit = fit && finding.verdict != Finding::Verdict::failure;
+    const auto [verdict, color] = style_of(finding.verdict);
+    ok = ok && finding.verdict != Finding::Verdict::failure;
     checks.push_back(
         {{"check", finding.check}, {"verdict", verdict}, {"found", finding.found}, {"advice", finding.advice}});
     const std::string padding(sizeof "warning" - 1 - std::string_view(verdict).size(), ' ');
-    text += output.coloured(colour, verdict) + padding + "  " + finding.check + ": " + finding.found;
-    if (!finding.advice.empty()) text += "; " + finding.advice;
+    text += output.colored(color, verdict) + padding + "  " + finding.check + ": " + printable(finding.found);
+    if (!finding.advice.empty()) text += "; " + printable(finding.advice);
     text += '\n';
   }
   if (!text.empty()) text.pop_back();
-  output.result({{"ok", fit}, {"checks", checks}}, text);
-  return fit ? exit_yes : exit_no;
+  output.result({{"ok", ok}, {"checks", checks}}, text);
+  return ok ? exit_yes : exit_no;
 }
 
 ExitCode backends(const Output& output) {

@@ -1,4 +1,4 @@
-// What the command returns to the shell. In --help, the man page and scripts: never change the meaning of one.
+// The exit codes of the command. Scripts depend on them, and --help and the man page list them: never change a meaning.
 #pragma once
 
 #include <syncguard/error.hpp>
@@ -13,10 +13,11 @@ enum ExitCode : int {
   exit_internal = 70,       // Internal
   exit_locked = 75,         // locked, AcquisitionTimeout
   exit_not_permitted = 77,  // AuthFailed
-  exit_lost = 79,           // run: the lock was lost while the command ran
+  exit_lost = 79,           // LockLost; run: the lock was lost before it was released
+  exit_timed_out = 124,     // run: the command ran for longer than --timeout; like timeout(1)
   exit_not_executable = 126,
   exit_not_found = 127,
-  exit_interrupted = 130,  // a signal ended the waiting
+  exit_interrupted = 130,  // Ctrl-C ended the wait; for another signal, 128 plus its number
 };
 
 inline ExitCode exit_code_of(ErrorCode code) {
@@ -33,6 +34,8 @@ inline ExitCode exit_code_of(ErrorCode code) {
       return exit_not_permitted;
     case ErrorCode::aborted:
       return exit_interrupted;
+    case ErrorCode::lock_lost:
+      return exit_lost;
     case ErrorCode::internal:
       return exit_internal;
   }

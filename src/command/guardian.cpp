@@ -1,8 +1,5 @@
 #include "command/guardian.hpp"
 
-#include "command/guardian_messages.hpp"
-#include "command/guardian_process.hpp"
-
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,9 +11,9 @@
 namespace syncguard::command {
 namespace {
 
-void send_order(int socket, const Order& order) {
-  // Never waits: a guardian that is stopped must not hold up renewals.
-  (void)send(socket, &order, sizeof order, MSG_NOSIGNAL | MSG_DONTWAIT);
+void send_request(int socket, const GuardianRequest& request) {
+  // Does not block: a stopped guardian must not delay renewals.
+  (void)send(socket, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void copy_text(const std::string& text, std::array<char, 32>& place) {
@@ -25,17 +22,17 @@ void copy_text(const std::string& text, std::array<char, 32>& place) {
 
 }  // namespace
 
-Guardian::Guardian(const Charge& charge) {
+Guardian::Guardian(const GuardianConfig& config) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw std::system_error(errno, std::generic_category(), "a socket for the guardian");
+    throw std::system_error(errno, std::generic_category(), "cannot create a socket for the guardian process");
   }
-  const pid_t home_group = getpgrp();
+  const pid_t parent_group = getpgrp();
   process_ = fork();
-  if (process_ < 0) throw std::system_error(errno, std::generic_category(), "a process for the guardian");
+  if (process_ < 0) throw std::system_error(errno, std::generic_category(), "cannot start the guardian process");
   if (process_ == 0) {
     close(ends[0]);
-    guard(ends[1], home_group, charge);
+    guard(ends[1], parent_group, config);
   }
   close(ends[1]);
   socket_ = ends[0];
@@ -47,29 +44,32 @@ Guardian::~Guardian() {
   }
 }
 
-void Guardian::start(BootTime deadline, const std::string& lock_id, const std::string& fence) const {
-  Order order{.kind = Order::Kind::start, .deadline = deadline.count()};
-  copy_text(lock_id, order.lock_id);
-  copy_text(fence, order.fence);
-  send_order(socket_, order);
+void Guardian::start(BootClock::time_point deadline, const std::string& lock_id, const std::string& fence) const {
+  GuardianRequest request{.kind = GuardianRequest::Kind::start, .deadline = deadline.time_since_epoch().count()};
+  copy_text(lock_id, request.lock_id);
+  copy_text(fence, request.fence);
+  send_request(socket_, request);
 }
 
-void Guardian::prolong(BootTime deadline) const {
-  send_order(socket_, {.kind = Order::Kind::prolong, .deadline = deadline.count()});
+void Guardian::extend_deadline(BootClock::time_point deadline) const {
+  send_request(socket_,
+               {.kind = GuardianRequest::Kind::extend_deadline, .deadline = deadline.time_since_epoch().count()});
 }
 
-void Guardian::lock_is_gone() const { send_order(socket_, {.kind = Order::Kind::lock_is_gone}); }
+void Guardian::lock_is_gone() const { send_request(socket_, {.kind = GuardianRequest::Kind::lock_is_gone}); }
 
-void Guardian::forward(int signal) const { send_order(socket_, {.kind = Order::Kind::forward, .signal = signal}); }
+void Guardian::forward(int signal, pid_t sender) const {
+  send_request(socket_, {.kind = GuardianRequest::Kind::forward, .signal = signal, .sender = sender});
+}
 
-void Guardian::go_on() const { send_order(socket_, {.kind = Order::Kind::go_on}); }
+void Guardian::resume() const { send_request(socket_, {.kind = GuardianRequest::Kind::resume}); }
 
 std::optional<Report> Guardian::receive() const {
   Report report{};
   ssize_t length = 0;
   do {
     length = recv(socket_, &report, sizeof report, 0);
-    // Reset: it ended without having read everything. What it said before that is still there.
+    // ECONNRESET means that the guardian ended without reading all requests. Its earlier reports can still be read.
   } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
   if (length != static_cast<ssize_t>(sizeof report)) return std::nullopt;
   return report;

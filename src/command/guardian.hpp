@@ -4,83 +4,112 @@
 //
 //   syncguard ──socket──▶ guardian ──fork──▶ the command, in a process group of its own
 //   renews the lock,      holds the deadline,
-//   tells each deadline   kills the group
+//   sends each deadline   kills the group
 //
 // The guardian does nothing else: no client, no thread, no output.
 #pragma once
 
+#include <syncguard/boot_clock.hpp>
+
 #include <sys/types.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace syncguard::command {
 
-// A moment as CLOCK_BOOTTIME counts.
-using BootTime = std::chrono::nanoseconds;
-
-// What the guardian has to know before there is a lock.
-struct Charge {
+// The configuration of the guardian, known before the lock is acquired.
+struct GuardianConfig {
   std::vector<std::string> command;
   std::string key;
-  // How long the command has to end by itself: SIGTERM comes this much earlier than SIGKILL.
+  // Grace period between SIGTERM and SIGKILL when the lock is about to expire, or syncguard has exited.
   std::chrono::milliseconds kill_after;
-  // What the command starts with.
-  sigset_t signal_mask;
+  // How long the command may run, and the grace period after that. Zero: unlimited.
+  std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds kill_after_timeout{0};
+  // The value of SYNCGUARD_URL for the command; if unset, syncguard's own.
+  std::optional<std::string> url{};
+  // The signal state with which the command starts.
+  sigset_t signal_mask{};
+  struct sigaction pipe_action {};
 };
 
-// What the guardian says of the command.
+// The guardian's report about the command.
 struct Report {
   enum class Kind {
     started,  // group is its process group
-    // By value, a signal that stops jobs; syncguard should stop too.
+    // The command was stopped by the signal in value; syncguard should stop, too.
     stopped,
-    // Nothing of its group is left. value: what waitpid said of the command.
+    // The command's process group is empty. value is the status from waitpid.
     ended,
-    // value: the errno of exec, or of what had to come before it.
+    // value is the errno of exec, or of a preceding step.
     not_started,
   };
   Kind kind{};
   pid_t group = 0;
   int value = 0;
-  // It was told to end, or killed, because the lock could not be relied on any more.
+  // The command was terminated or killed because the lock could no longer be relied on.
   bool lock_lost = false;
-  // It had the terminal when it ended.
+  // The command was terminated because it exceeded its timeout.
+  bool timed_out = false;
+  // The command had the terminal when it ended.
   bool had_terminal = false;
 };
 
-// The guardian as syncguard sees it. What is sent to one that is gone or stopped is lost, which is safe: it kills at
-// the last deadline that it was told, or is dead together with the command. Any thread may send; one receives.
+// The guardian as syncguard sees it. Requests to a guardian that is stopped or dead are lost, which is safe: it kills
+// the command at the last deadline it received, or has died together with the command. Any thread may send; one
+// receives.
 class Guardian {
  public:
-  // Forks. Call it before there are threads. Throws std::system_error.
-  explicit Guardian(const Charge& charge);
+  // Forks. Call it before starting threads. Throws std::system_error.
+  explicit Guardian(const GuardianConfig& config);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
-  // Waits for its end. A command that still runs is ended first.
+  // Waits until the guardian has ended. A running command is terminated first.
   ~Guardian();
 
-  // Starts the command, once.
-  void start(BootTime deadline, const std::string& lock_id, const std::string& fence) const;
-  void prolong(BootTime deadline) const;
-  // The command's group is killed at once.
+  // Starts the command. Call it once.
+  void start(BootClock::time_point deadline, const std::string& lock_id, const std::string& fence) const;
+  void extend_deadline(BootClock::time_point deadline) const;
+  // Kills the command's group immediately.
   void lock_is_gone() const;
-  // To the command's group.
-  void forward(int signal) const;
-  // After a stop: the command goes on, in the foreground if syncguard is, unless the deadline has passed.
-  void go_on() const;
+  // Sends the signal to the command's group, unless the service manager has sent it to every process of the service.
+  // sender: a process, or no_sender.
+  void forward(int signal, pid_t sender) const;
+  // After a stop: resumes the command, in the foreground if syncguard is, unless the deadline has passed.
+  void resume() const;
 
-  // Readable when receive() has something to say.
+  // Readable when receive() has a report.
   [[nodiscard]] int descriptor() const noexcept { return socket_; }
-  // Nothing if the guardian is gone without a last word: somebody killed it.
+  // Returns nullopt if the guardian was killed.
   [[nodiscard]] std::optional<Report> receive() const;
 
  private:
   int socket_;
   pid_t process_;
 };
+
+constexpr pid_t no_sender = -1;
+
+// A request of syncguard to its guardian. Each is one packet between two processes of the same program.
+struct GuardianRequest {
+  enum class Kind : std::uint8_t { start, extend_deadline, lock_is_gone, forward, resume };
+  Kind kind{};
+  int signal = 0;
+  pid_t sender = 0;           // of the signal; no_sender if the system sent it
+  std::int64_t deadline = 0;  // nanoseconds of the BootClock
+  // For start: texts that end with a zero byte.
+  std::array<char, 32> lock_id{};
+  std::array<char, 32> fence{};
+};
+
+// The main function of the guardian process (guardian_process.cpp). socket is connected to syncguard, whose process
+// group is parent_group.
+[[noreturn]] void guard(int socket, pid_t parent_group, const GuardianConfig& config);
 
 }  // namespace syncguard::command

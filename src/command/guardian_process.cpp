@@ -1,7 +1,7 @@
-#include "command/guardian_process.hpp"
+#include "command/guardian.hpp"
+#include "command/terminal.hpp"
 
-#include "command/guardian_messages.hpp"
-
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -13,65 +13,76 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
-#include <ctime>
+#include <cstring>
+#include <string>
+#include <vector>
 
 namespace syncguard::command {
 namespace {
 
 using namespace std::chrono_literals;
+using Time = BootClock::time_point;
 
-// How often to look whether anything of a group is left whose members are not our own children.
-constexpr BootTime look_again = 20ms;
+// How often to check whether a group still has members that are not children of this process.
+constexpr auto poll_interval = 20ms;
 
-BootTime now() {
-  timespec time{};
-  clock_gettime(CLOCK_BOOTTIME, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+// A service manager signals the processes of a service one by one. How long to wait for the guardian's own copy of a
+// signal before forwarding it to the command, and for how long that copy counts.
+constexpr auto copy_delay = 200ms;
+constexpr auto copy_lifetime = 10s;
+
+// The contents of a small file in /proc; empty if it cannot be read.
+std::string contents(const std::string& path) {
+  char buffer[1024];
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return "";
+  const ssize_t length = read(file, buffer, sizeof buffer);
+  close(file);
+  return length > 0 ? std::string(buffer, static_cast<std::size_t>(length)) : "";
 }
 
-// The terminal that controls this session, as a shell would use it for its jobs.
-class Terminal {
- public:
-  explicit Terminal(pid_t home_group) : home_group_(home_group), descriptor_(open("/dev/tty", O_RDWR | O_CLOEXEC)) {}
+// Whether the process may be init or systemd, which can end a whole service. Zero: it is outside this pid namespace,
+// like the manager of a container.
+bool is_service_manager(pid_t process) {
+  if (process == no_sender) return false;
+  return process <= 1 || contents("/proc/" + std::to_string(process) + "/comm").starts_with("systemd");
+}
 
-  // Whether a command should begin in the foreground. Not if it is one part of a pipeline: then the others may need the
-  // terminal, and it gets it when it asks.
-  [[nodiscard]] bool is_for(pid_t group) const {
-    return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && foreground() == group;
+// Whether the process is in the group and running; if its state cannot be read, it counts as running.
+bool runs_in_group(pid_t process, pid_t group) {
+  if (getpgid(process) != group) return false;
+  const auto stat = contents("/proc/" + std::to_string(process) + "/stat");
+  const auto name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return getpgid(process) == group;
+  char state = 0;
+  int threads = 0;
+  // Field 20. A process whose main thread has ended is a zombie by its state, but may have other threads.
+  if (std::sscanf(stat.c_str() + name_end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d",
+                  &state, &threads) != 2) {
+    return true;
   }
-  [[nodiscard]] bool is_home() const { return descriptor_ >= 0 && foreground() == home_group_; }
-  [[nodiscard]] bool is_with(pid_t group) const { return descriptor_ >= 0 && foreground() == group; }
-  // SIGTTOU is blocked here, which lets a process of the background do it.
-  void give_to(pid_t group) const {
-    if (descriptor_ >= 0) (void)tcsetpgrp(descriptor_, group);
-  }
-  void take_back_from(pid_t group) const {
-    if (is_with(group)) give_to(home_group_);
-  }
+  return (state != 'Z' && state != 'X') || threads > 1;
+}
 
- private:
-  [[nodiscard]] pid_t foreground() const { return tcgetpgrp(descriptor_); }
-
-  const pid_t home_group_;
-  const int descriptor_;
-};
-
-// States, and what leads from one to the next:
+// State, event and next state:
 //
 //   idle         start                                   running
-//                syncguard is gone                       the end
+//                syncguard has ended                     the end
 //   running      kill_after before the deadline          terminating: SIGTERM; SIGKILL at the deadline
-//                syncguard is gone                       terminating: SIGTERM; SIGKILL after kill_after, or at the
+//                the command exceeded its timeout        terminating: SIGTERM; SIGKILL after kill_after_timeout
+//                syncguard has ended                     terminating: SIGTERM; SIGKILL after kill_after, or at the
 //                                                        deadline if that is sooner
-//                the lock is gone, or the deadline is    killing: SIGKILL, again and again
-//   terminating  the same, or its time is over           killing
-//   any of them  nothing of the group is left            the end, with a report
+//                lock gone, or deadline passed           killing: SIGKILL, repeatedly
+//   terminating  the same, or the grace period ended     killing
+//   except idle  the process group is empty              the end, with a report
 class Guard {
  public:
-  Guard(int socket, pid_t home_group, const Charge& charge)
-      : socket_(socket), terminal_(home_group), home_group_(home_group), charge_(charge) {}
+  Guard(int socket, pid_t parent_group, const GuardianConfig& config)
+      : socket_(socket), terminal_(parent_group), config_(config) {}
 
   [[noreturn]] void run() {
     prepare();
@@ -81,14 +92,13 @@ class Guard {
                           {.fd = timer_, .events = POLLIN, .revents = 0}};
       arm_timer();
       (void)poll(sources, std::size(sources), -1);
-      signalfd_siginfo ignored_signal;
-      while (read(signals_, &ignored_signal, sizeof ignored_signal) > 0) {
-      }
-      // Renewals that wait to be read count before the deadline is looked at, and that before the command goes on.
-      read_orders();
+      read_signals();
+      // Pending renewals are read before the deadline is checked, and the deadline before the command is resumed.
+      read_requests();
       if (state_ == State::idle) continue;
-      look_at_deadline();
-      if (go_on_asked_) go_on();
+      check_deadline();
+      forward_held_signals();
+      if (resume_requested_) resume();
       reap();
       if (state_ == State::killing) kill(-group_, SIGKILL);
       if (leader_ended_ && group_is_empty()) finish();
@@ -97,139 +107,211 @@ class Guard {
 
  private:
   enum class State { idle, running, terminating, killing };
+  // Why the command was terminated.
+  enum class Reason { none, lock, timeout };
+
+  // A signal that the guardian itself received.
+  struct Copy {
+    pid_t sender = no_sender;
+    Time at{};
+  };
+  // A signal that syncguard received for the command.
+  struct HeldSignal {
+    int number;
+    pid_t sender;
+    Time until;
+  };
 
   void prepare() {
-    // Ctrl-C, Ctrl-Z and signals for the whole job of a shell are not for the guardian.
+    // Keeps Ctrl-C, Ctrl-Z and signals to the shell's job away from the guardian.
     setpgid(0, 0);
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    // A parent that ignores the end of its children would not learn how they ended.
+    // With SIGCHLD ignored, the exit status of children would be lost.
     struct sigaction by_default {};
     by_default.sa_handler = SIG_DFL;
     sigaction(SIGCHLD, &by_default, &original_child_action_);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "syncguard-guard");
 
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    signals_ = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigset_t seen;
+    sigemptyset(&seen);
+    for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM}) {
+      sigaddset(&seen, number);
+    }
+    signals_ = signalfd(-1, &seen, SFD_CLOEXEC | SFD_NONBLOCK);
     timer_ = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    // Written by the command's process where its exec fails.
+    // Written by the command's process if its exec fails.
     void* shared = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (signals_ < 0 || timer_ < 0 || shared == MAP_FAILED) not_started(errno);
     exec_error_ = static_cast<int*>(shared);
   }
 
-  void read_orders() {
+  void read_signals() {
+    signalfd_siginfo received;
+    while (read(signals_, &received, sizeof received) > 0) {
+      if (received.ssi_signo >= copies_.size() || received.ssi_code == SI_KERNEL) continue;
+      copies_[received.ssi_signo] = {.sender = static_cast<pid_t>(received.ssi_pid), .at = BootClock::now()};
+    }
+  }
+
+  // systemd's KillMode=control-group sends a signal to every process of the service, the command and the guardian
+  // included, so the command has already received it. Only a service manager counts, because `pkill -f syncguard` finds
+  // the guardian, but not the command.
+  void forward(const GuardianRequest& request) {
+    if (!is_service_manager(request.sender)) {
+      kill(-group_, request.signal);
+      return;
+    }
+    held_signals_.push_back(
+        {.number = request.signal, .sender = request.sender, .until = BootClock::now() + copy_delay});
+  }
+
+  void forward_held_signals() {
+    const auto time = BootClock::now();
+    std::erase_if(held_signals_, [&](const HeldSignal& held) {
+      auto& copy = copies_.at(static_cast<std::size_t>(held.number));
+      const bool already_received = copy.sender == held.sender && time - copy.at < copy_lifetime;
+      if (already_received) copy = {};
+      if (!already_received && time >= held.until) kill(-group_, held.number);
+      return already_received || time >= held.until;
+    });
+  }
+
+  void read_requests() {
     while (socket_ >= 0) {
-      Order order{};
-      const ssize_t length = recv(socket_, &order, sizeof order, MSG_DONTWAIT);
-      if (length == static_cast<ssize_t>(sizeof order)) {
-        obey(order);
+      GuardianRequest request{};
+      const ssize_t length = recv(socket_, &request, sizeof request, MSG_DONTWAIT);
+      if (length == static_cast<ssize_t>(sizeof request)) {
+        handle(request);
       } else if (length < 0 && (errno == EINTR || errno == ECONNRESET)) {
-        // Reset: syncguard ended without having read everything. What it said before that is still there.
+        // ECONNRESET means that syncguard ended without reading all reports. Its earlier requests can still be read.
         continue;
       } else if (length < 0 && errno == EAGAIN) {
         return;
       } else {
-        syncguard_is_gone();
+        on_syncguard_exit();
       }
     }
   }
 
-  void obey(const Order& order) {
-    switch (order.kind) {
-      case Order::Kind::start:
-        prolong(order);
-        start(order);
+  void handle(const GuardianRequest& request) {
+    switch (request.kind) {
+      case GuardianRequest::Kind::start:
+        extend_deadline(request);
+        start(request);
         break;
-      case Order::Kind::prolong:
-        prolong(order);
+      case GuardianRequest::Kind::extend_deadline:
+        extend_deadline(request);
         break;
-      case Order::Kind::lock_is_gone:
-        if (state_ != State::idle) begin_to_kill();
+      case GuardianRequest::Kind::lock_is_gone:
+        if (state_ != State::idle) start_killing(Reason::lock);
         break;
-      case Order::Kind::forward:
-        if (state_ != State::idle) kill(-group_, order.signal);
+      case GuardianRequest::Kind::forward:
+        if (state_ != State::idle) forward(request);
         break;
-      case Order::Kind::go_on:
-        go_on_asked_ = true;
+      case GuardianRequest::Kind::resume:
+        resume_requested_ = true;
         break;
     }
   }
 
-  // Renewals only ever prolong, and may be told before the start; and who was told to end has to, whatever comes now.
-  void prolong(const Order& order) {
-    if (state_ == State::idle || state_ == State::running) deadline_ = std::max(deadline_, BootTime(order.deadline));
+  // Renewals only extend the deadline, and may arrive before the start. A command that was terminated because of its
+  // lock must end, even if a renewal arrives now.
+  void extend_deadline(const GuardianRequest& request) {
+    if (reason_ != Reason::lock) deadline_ = std::max(deadline_, Time(BootClock::duration(request.deadline)));
   }
 
-  void start(const Order& order) {
-    if (now() >= deadline_) finish_with({.kind = Report::Kind::not_started, .value = ETIME, .lock_lost = true});
-    setenv("SYNCGUARD_KEY", charge_.key.c_str(), 1);
-    setenv("SYNCGUARD_LOCK_ID", order.lock_id.data(), 1);
-    setenv("SYNCGUARD_FENCE", order.fence.data(), 1);
+  void start(const GuardianRequest& request) {
+    if (BootClock::now() >= deadline_)
+      finish_with({.kind = Report::Kind::not_started, .value = ETIME, .lock_lost = true});
+    if (config_.url) setenv("SYNCGUARD_URL", config_.url->c_str(), 1);
+    setenv("SYNCGUARD_KEY", config_.key.c_str(), 1);
+    setenv("SYNCGUARD_LOCK_ID", request.lock_id.data(), 1);
+    setenv("SYNCGUARD_FENCE", request.fence.data(), 1);
     std::vector<char*> arguments;
-    for (const auto& argument : charge_.command) arguments.push_back(const_cast<char*>(argument.c_str()));
+    for (const auto& argument : config_.command) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
-    terminal_wanted_ = terminal_.is_for(home_group_);
+    starts_in_foreground_ = terminal_.is_for_command();
+    if (starts_in_foreground_) terminal_.remember_mode();
 
     const pid_t guardian = getpid();
     group_ = fork();
     if (group_ < 0) not_started(errno);
-    if (group_ == 0) become_the_command(guardian, arguments.data());
-    // Both do it, because nobody knows who comes first.
+    if (group_ == 0) exec_command(guardian, arguments.data());
+    representative_ = group_;
+    // Both processes do this, because either may run first.
     setpgid(group_, group_);
     state_ = State::running;
+    if (config_.timeout > 0ms) timeout_at_ = BootClock::now() + config_.timeout;
   }
 
   // Between fork and exec: system calls only.
-  [[noreturn]] void become_the_command(pid_t guardian, char** arguments) const {
+  [[noreturn]] void exec_command(pid_t guardian, char** arguments) const {
     setpgid(0, 0);
-    // Should somebody kill the guardian, the command goes with it.
+    // If the guardian is killed, the command is killed, too.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guardian) _exit(1);
-    // Not the guardian, who could be killed before it does: nothing may run that syncguard does not know of.
+    // Sent by the command's process, because the guardian could be killed first: syncguard must know of every running
+    // command.
     send_report({.kind = Report::Kind::started, .group = getpid()});
-    if (terminal_wanted_) terminal_.give_to(getpid());
+    if (starts_in_foreground_) terminal_.give_to(getpid());
     sigaction(SIGCHLD, &original_child_action_, nullptr);
-    sigprocmask(SIG_SETMASK, &charge_.signal_mask, nullptr);
+    sigaction(SIGPIPE, &config_.pipe_action, nullptr);
+    sigprocmask(SIG_SETMASK, &config_.signal_mask, nullptr);
     execvp(arguments[0], arguments);
     *exec_error_ = errno;
     _exit(127);
   }
 
-  void syncguard_is_gone() {
+  void on_syncguard_exit() {
     if (state_ == State::idle) _exit(0);
     close(socket_);
     socket_ = -1;
-    if (state_ == State::running) begin_to_terminate(std::min(now() + charge_.kill_after, deadline_));
+    if (state_ == State::running)
+      start_terminating(Reason::lock, std::min(BootClock::now() + config_.kill_after, deadline_));
   }
 
-  void look_at_deadline() {
-    const auto time = now();
-    if (state_ == State::running && time >= deadline_ - charge_.kill_after) begin_to_terminate(deadline_);
-    if (state_ == State::terminating && time >= kill_at_) begin_to_kill();
+  void check_deadline() {
+    const auto time = BootClock::now();
+    if (state_ == State::running && time >= deadline_ - config_.kill_after) start_terminating(Reason::lock, deadline_);
+    // Processes that the command left in its group count as the command.
+    if (state_ == State::running && time >= timeout_at_) {
+      start_terminating(Reason::timeout, time + config_.kill_after_timeout);
+    }
+    if (state_ != State::terminating) return;
+    if (time >= deadline_) {
+      start_killing(Reason::lock);
+    } else if (time >= kill_at_) {
+      start_killing(reason_);
+    }
   }
 
-  void begin_to_terminate(BootTime kill_at) {
+  void start_terminating(Reason reason, Time kill_at) {
     state_ = State::terminating;
+    reason_ = reason;
     kill_at_ = kill_at;
     kill(-group_, SIGTERM);
   }
 
-  void begin_to_kill() {
+  void start_killing(Reason reason) {
     state_ = State::killing;
+    reason_ = reason;
     kill(-group_, SIGKILL);
   }
 
-  void go_on() {
-    go_on_asked_ = false;
-    look_at_deadline();
+  void resume() {
+    resume_requested_ = false;
+    check_deadline();
     if (state_ == State::killing) return;
-    if (terminal_wanted_ && terminal_.is_home()) terminal_.give_to(group_);
+    if (starts_in_foreground_ && terminal_.is_held_by_owner()) lend_terminal();
     kill(-group_, SIGCONT);
+  }
+
+  void lend_terminal() {
+    terminal_.remember_mode();
+    terminal_.give_to(group_);
   }
 
   void reap() {
@@ -238,11 +320,13 @@ class Guard {
       const pid_t child = waitpid(-1, &status, WNOHANG | WUNTRACED);
       if (child < 0 && errno == EINTR) continue;
       if (child <= 0) return;
-      // Others are what the command left behind.
-      if (child != group_) continue;
       if (WIFSTOPPED(status)) {
-        stopped_by(WSTOPSIG(status));
-      } else {
+        if (representative_ == 0 && getpgid(child) == group_) representative_ = child;
+        if (child == representative_) stopped_by(WSTOPSIG(status));
+        continue;
+      }
+      if (child == representative_) representative_ = 0;
+      if (child == group_) {
         leader_ended_ = true;
         leader_status_ = status;
       }
@@ -251,23 +335,43 @@ class Guard {
 
   void stopped_by(int signal) {
     const bool wants_terminal = signal == SIGTTIN || signal == SIGTTOU;
-    if (wants_terminal) terminal_wanted_ = true;
-    if (wants_terminal && terminal_.is_home()) {
-      go_on();
+    if (wants_terminal && terminal_.is_held_by_owner()) {
+      lend_terminal();
+      resume();
       return;
     }
-    // Whoever is stopped from outside, by SIGSTOP, is no affair of the terminal's: its lock is renewed meanwhile.
-    const bool has_terminal = terminal_.is_with(group_);
+    // A command that is stopped by SIGSTOP from outside does not affect the terminal; its lock is still renewed.
+    const bool has_terminal = terminal_.is_held_by(group_);
     if (!wants_terminal && signal != SIGTSTP && !has_terminal) return;
     terminal_.take_back_from(group_);
-    // Does not wait for a syncguard that is stopped itself: whoever lets that go on lets the command go on, too.
+    // Does not wait for a stopped syncguard: resuming it also resumes the command.
     send_report({.kind = Report::Kind::stopped, .group = group_, .value = signal}, MSG_DONTWAIT);
   }
 
-  [[nodiscard]] bool group_is_empty() const { return kill(-group_, 0) != 0 && errno == ESRCH; }
+  // Zombies do not count: their parent may be a process that left the group and never reaps them.
+  [[nodiscard]] bool group_is_empty() {
+    if (kill(-group_, 0) != 0) return errno == ESRCH;
+    if (member_ != 0 && runs_in_group(member_, group_)) return false;
+    member_ = 0;
+    // If other users' processes are hidden (hidepid), an invisible process may still run.
+    if (access("/proc/1", F_OK) != 0) return false;
+    DIR* const processes = opendir("/proc");
+    if (processes == nullptr) return false;
+    while (const dirent* entry = readdir(processes)) {
+      const int process = std::atoi(entry->d_name);
+      if (process > 0 && runs_in_group(process, group_)) {
+        member_ = process;
+        break;
+      }
+    }
+    closedir(processes);
+    return member_ == 0;
+  }
 
   [[noreturn]] void finish() const {
-    const bool had_terminal = terminal_.is_with(group_);
+    const bool had_terminal = terminal_.is_held_by(group_);
+    // A killed command could not reset the mode that it had set, such as raw input.
+    if (WIFSIGNALED(leader_status_) || reason_ != Reason::none) terminal_.restore_mode_after(group_);
     terminal_.take_back_from(group_);
     if (*exec_error_ != 0) {
       finish_with({.kind = Report::Kind::not_started, .group = group_, .value = *exec_error_});
@@ -275,7 +379,8 @@ class Guard {
     finish_with({.kind = Report::Kind::ended,
                  .group = group_,
                  .value = leader_status_,
-                 .lock_lost = state_ != State::running,
+                 .lock_lost = reason_ == Reason::lock,
+                 .timed_out = reason_ == Reason::timeout,
                  .had_terminal = had_terminal});
   }
 
@@ -292,40 +397,50 @@ class Guard {
 
   void arm_timer() const {
     if (state_ == State::idle) return;
-    BootTime next = BootTime::max();
-    if (state_ == State::running) next = deadline_ - charge_.kill_after;
-    if (state_ == State::terminating) next = kill_at_;
-    // What is left of the group may be somebody else's child, whose end nobody tells us.
-    if (leader_ended_ || state_ == State::killing) next = std::min(next, now() + look_again);
-    next = std::max(next, BootTime(1));
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(next);
+    Time next = Time::max();
+    if (state_ == State::running) next = std::min(deadline_ - config_.kill_after, timeout_at_);
+    if (state_ == State::terminating) next = std::min(deadline_, kill_at_);
+    for (const auto& held : held_signals_) next = std::min(next, held.until);
+    // Remaining members of the group may be children of another process, whose end is not reported here.
+    if (leader_ended_ || state_ == State::killing) next = std::min(next, BootClock::now() + poll_interval);
+    next = std::max(next, Time(BootClock::duration(1)));
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(next.time_since_epoch());
     itimerspec time{};
     time.it_value.tv_sec = seconds.count();
-    time.it_value.tv_nsec = (next - seconds).count();
+    time.it_value.tv_nsec = (next.time_since_epoch() - seconds).count();
     timerfd_settime(timer_, TFD_TIMER_ABSTIME, &time, nullptr);
   }
 
   int socket_;
-  const Terminal terminal_;
-  const pid_t home_group_;
-  const Charge& charge_;
+  Terminal terminal_;
+  const GuardianConfig& config_;
   int signals_ = -1;
   int timer_ = -1;
   int* exec_error_ = nullptr;
   struct sigaction original_child_action_ {};
 
   State state_ = State::idle;
+  Reason reason_ = Reason::none;
   pid_t group_ = 0;
+  // The process of the group that was last seen running.
+  pid_t member_ = 0;
+  std::array<Copy, NSIG> copies_{};
+  std::vector<HeldSignal> held_signals_;
+  // The child of this process whose stops count as stops of the whole group: the leader, then one of the processes that
+  // it left behind. Zero: the next one that stops.
+  pid_t representative_ = 0;
   bool leader_ended_ = false;
   int leader_status_ = 0;
-  bool go_on_asked_ = false;
-  bool terminal_wanted_ = false;
-  BootTime deadline_{};
-  BootTime kill_at_{};
+  bool resume_requested_ = false;
+  // Otherwise it gets the terminal only when it needs it, because other parts of a pipeline may need it, too.
+  bool starts_in_foreground_ = false;
+  Time deadline_{};
+  Time kill_at_{};
+  Time timeout_at_ = Time::max();
 };
 
 }  // namespace
 
-void guard(int socket, pid_t home_group, const Charge& charge) { Guard(socket, home_group, charge).run(); }
+void guard(int socket, pid_t parent_group, const GuardianConfig& config) { Guard(socket, parent_group, config).run(); }
 
 }  // namespace syncguard::command

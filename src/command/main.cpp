@@ -1,9 +1,10 @@
 // syncguard: locks for shell scripts, cron jobs and deployments.
 
+#include "command/administration.hpp"
 #include "command/commands.hpp"
 #include "command/run.hpp"
 #include "command/signals.hpp"
-#include "core/duration.hpp"
+#include "core/durations.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -22,18 +23,19 @@ using namespace syncguard;
 using namespace syncguard::command;
 
 constexpr const char* exit_codes = R"(
-Exit codes: 0 yes; 1 no (not released, not extended, not locked, not fit); 2 usage or bad argument;
-69 the backend is unavailable or too slow; 70 internal error; 75 locked by somebody else;
-77 not permitted; 79 the lock was lost while the command ran; 130 interrupted. 'run' returns
-the command's own, 128+n if signal n killed it, 126 if it cannot be executed, 127 if it is not found.
+Exit codes: 0 success or yes; 1 no (not released, extended, locked or broken; check failed); 2 invalid usage;
+69 the backend is unavailable or too slow; 70 internal error; 75 locked by another holder;
+77 access denied; 79 the lock was lost before it was released; 130 interrupted. 'run' returns
+the exit code of the command, 128+n if signal n killed it, 124 if it exceeded --timeout, 126 if it
+cannot be executed, 127 if it is not found.
 
-Durations read 500ms, 30s, 5m, 1h30m.)";
+Durations: 500ms, 30s, 5m, 1h30m, 1d.)";
 constexpr const char* url_variable = "SYNCGUARD_URL";
 constexpr const char* run_example = R"(
 Example: syncguard run --key backup --no-wait -- tar -cf /backup/home.tar /home
 )";
 
-// Reads a duration into place.
+// Adds an option whose value is a duration.
 CLI::Option* add_duration(CLI::App* command, const std::string& name, std::chrono::milliseconds& place,
                           const std::string& description, const std::string& shown_default) {
   return command
@@ -41,7 +43,11 @@ CLI::Option* add_duration(CLI::App* command, const std::string& name, std::chron
           name,
           [&place, name](const std::string& text) {
             const auto duration = core::parse_duration(text);
-            if (!duration) throw CLI::ValidationError(name, "is a duration such as 500ms, 30s, 5m or 1h30m");
+            if (!duration && !text.empty() && text.find_first_not_of("0123456789") == std::string::npos) {
+              throw CLI::ValidationError(name, "'" + text + "' has no unit: write " + text +
+                                                   "s for seconds (the units are ms, s, m, h and d)");
+            }
+            if (!duration) throw CLI::ValidationError(name, "is not a duration such as 500ms, 30s, 5m, 1h30m or 1d");
             place = *duration;
           },
           description)
@@ -53,19 +59,36 @@ void add_exit_code(CLI::App* command, const std::string& name, int& place, const
   command->add_option(name, place, description)->type_name("CODE")->check(CLI::Range(0, 255))->capture_default_str();
 }
 
-using Words = std::vector<std::string>;
+// Adds an option whose value is a fence.
+void add_fence(CLI::App* command, const std::string& name, std::optional<Fence>& place,
+               const std::string& description) {
+  command
+      ->add_option_function<std::string>(
+          name,
+          [&place, name](const std::string& text) {
+            try {
+              place = parse_fence(text);
+            } catch (const LockError& error) {
+              throw CLI::ValidationError(name, error.what());
+            }
+          },
+          description)
+      ->type_name("FENCE");
+}
 
-// The first word that is no option of all commands, before "--".
-Words::iterator find_command(Words& arguments) {
+using Arguments = std::vector<std::string>;
+
+// The first word before "--" that is not a global option.
+Arguments::iterator find_command(Arguments& arguments) {
   const auto marker = std::find(arguments.begin(), arguments.end(), "--");
   auto word = arguments.begin();
   while (word != marker && word->starts_with('-')) word += *word == "--url" && word + 1 != marker ? 2 : 1;
   return word != marker ? word : arguments.end();
 }
 
-// What the user wants to be run stands after "--", or begins with the first word that is neither an option of ours nor
-// the value of one. None of it is for us to look at. Empty if there is none, or if the command is not `run`.
-Words take_command_line(Words& arguments, const CLI::App& app, const CLI::App& run_command) {
+// The command line to run follows "--", or begins with the first word that is neither an option of syncguard nor the
+// value of one. It is not parsed. Empty if there is none, or if the command is not `run`.
+Arguments take_command_line(Arguments& arguments, const CLI::App& app, const CLI::App& run_command) {
   auto word = find_command(arguments);
   if (word == arguments.end() || *word != "run") return {};
   const auto takes_value = [&](const std::string& name) {
@@ -75,16 +98,48 @@ Words take_command_line(Words& arguments, const CLI::App& app, const CLI::App& r
   };
   ++word;
   while (word != arguments.end() && *word != "--" && word->starts_with('-')) {
-    word += takes_value(*word) && word + 1 != arguments.end() ? 2 : 1;
+    // "--" is never a value, even after an option whose value is missing (for example an empty variable).
+    word += takes_value(*word) && word + 1 != arguments.end() && word[1] != "--" ? 2 : 1;
   }
   if (word == arguments.end()) return {};
-  Words line(*word == "--" ? word + 1 : word, arguments.end());
+  Arguments line(*word == "--" ? word + 1 : word, arguments.end());
   arguments.erase(word, arguments.end());
   return line;
 }
 
-// Without what comes after "://" in any word that was typed: after a misspelt option, that may be a password.
-std::string without_urls(std::string text, const Words& typed) {
+// How messages name an option: without its value, which may be a secret.
+std::string option_name(const std::string& word) {
+  constexpr std::size_t short_name = 2;
+  return word.substr(0, word.starts_with("--") ? word.find('=') : short_name);
+}
+
+[[noreturn]] void refuse_option(const std::string& word) {
+  throw CLI::ParseError("unknown option '" + option_name(word) + "'", CLI::ExitCodes::ExtrasError);
+}
+
+// Rejects an unknown option before the command: the word after it is probably its value, perhaps a password, and not
+// the command. Rejects an unknown command, and repeats it only if it looks like one.
+void expect_command(Arguments& arguments, const CLI::App& app) {
+  const auto word = find_command(arguments);
+  for (auto option = arguments.begin(); option != word; ++option) {
+    if (option->starts_with('-') && app.get_option_no_throw(option_name(*option)) == nullptr) refuse_option(*option);
+  }
+  if (word == arguments.end()) return;
+  const auto is_named = [&](const CLI::App* command) { return command->get_name() == *word; };
+  if (!app.get_subcommands(is_named).empty()) return;
+  const bool is_name = word->find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string::npos;
+  throw CLI::ParseError("unknown command" + (is_name ? " '" + *word + "'" : ""), CLI::ExitCodes::ExtrasError);
+}
+
+// CLI11's own message would repeat all unexpected words.
+[[noreturn]] void refuse_extras(const Arguments& extras) {
+  const auto option = std::ranges::find_if(extras, [](const auto& argument) { return argument.starts_with('-'); });
+  if (option != extras.end()) refuse_option(*option);
+  throw CLI::ParseError("too many arguments: quote those that contain spaces", CLI::ExitCodes::ExtrasError);
+}
+
+// Removes the text after "://" in any typed word: after a misspelled option, it may contain a password.
+std::string without_urls(std::string text, const Arguments& typed) {
   constexpr std::string_view begin = "://";
   for (const auto& word : typed) {
     const auto place = word.find(begin);
@@ -98,9 +153,9 @@ std::string without_urls(std::string text, const Words& typed) {
   return text;
 }
 
-// One lock id in sixty-four begins with a dash, and would be taken for an option. None of ours looks like one.
-void protect_lock_ids(Words& arguments) {
-  Words ids;
+// One lock id in 64 begins with a dash and would be parsed as an option. No option has the form of a lock id.
+void protect_lock_ids(Arguments& arguments) {
+  Arguments ids;
   for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--";) {
     if (!arguments[i].starts_with('-') || !LockId::is_valid(arguments[i])) {
       ++i;
@@ -117,8 +172,8 @@ void protect_lock_ids(Words& arguments) {
   arguments.insert(arguments.end(), ids.begin(), ids.end());
 }
 
-// Opens what the caller closed, so that it cannot become a file or a socket of ours. To use it is an error all the
-// same, and the command of `run` finds it as closed as we did.
+// Opens standard streams that the caller closed, so that no file or socket gets their descriptors. Using them is still
+// an error, and the command of `run` finds them closed.
 void occupy_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;
@@ -131,11 +186,18 @@ void occupy_standard_descriptors() {
 
 int main(int argc, char** argv) {
   occupy_standard_descriptors();
-  CLI::App app("Locks between processes, on one machine or many.");
+  RunArguments running;
+  // A closed output pipe must not change the exit code. The command of `run` starts with the original action.
+  struct sigaction ignored {};
+  ignored.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignored, &running.pipe_action);
+  CLI::App app(
+      "Distributed locks that expire, for shell scripts, cron jobs and deployments; on SQLite, Redis, PostgreSQL and "
+      "Firestore.");
   app.name("syncguard");
   app.footer(exit_codes);
   app.set_version_flag("--version", "syncguard " SYNCGUARD_VERSION);
-  // Not required by CLI11, which would say that one is missing where it is only misspelt.
+  // Not required by CLI11, which would report a misspelled command as missing.
   app.require_subcommand(0, 1);
   app.fallthrough();
 
@@ -143,40 +205,65 @@ int main(int argc, char** argv) {
   bool json = false;
   bool quiet = false;
   bool verbose = false;
-  app.add_option("--url", url,
-                 "The backend; also from SYNCGUARD_URL. Without one: SQLite in your state folder, which serves all "
-                 "processes of this host")
+  app.add_option(
+         "--url", url,
+         "The URL of the backend; also from SYNCGUARD_URL. Default: a SQLite file in your state folder, shared by your "
+         "processes on this host")
       ->envname(url_variable);
   app.add_flag("--json", json, "Print exactly one JSON object");
   auto* quiet_flag = app.add_flag("-q,--quiet", quiet, "Print results and errors only");
-  app.add_flag("-v,--verbose", verbose, "Print what the library has to say, too")->excludes(quiet_flag);
+  app.add_flag("-v,--verbose", verbose, "Also print the library's messages and one line per operation")
+      ->excludes(quiet_flag);
 
-  // What to do: with a client, or without.
+  // The command: with a client, or without.
   std::function<int(Locks&, const Output&, std::stop_token)> action;
   std::function<int(const ClientOptions&, const Output&)> own_action;
-  // For what takes many requests. The URL's operation_timeout comes before it.
-  constexpr std::chrono::seconds unhurried{10};
-  std::optional<std::chrono::milliseconds> patience;
+  // Most commands take a client and their arguments, which are complete when the command runs.
+  const auto use_client = [&action](auto command, const auto& arguments) {
+    action = [command, &arguments](Locks& locks, const Output& output, const std::stop_token& stop) {
+      return command(locks, arguments, output, stop);
+    };
+  };
+  // For commands that make many requests. The URL's operation_timeout takes precedence.
+  constexpr std::chrono::seconds long_timeout{10};
+  std::optional<std::chrono::milliseconds> default_timeout;
+  // A store inside this process would be useless.
+  bool requires_shared_store = true;
 
-  RunArguments running;
   bool no_wait = false;
-  auto* run_command = app.add_subcommand("run", "Run a command while holding a lock; its exit code is returned");
-  run_command->add_option("--key", running.key, "What to lock; without it, the command's name")->type_name("KEY");
-  add_duration(run_command, "--ttl", running.ttl, "How long the lock outlives this host; it is renewed meanwhile",
+  auto* run_command = app.add_subcommand("run", "Run a command while holding a lock, and return its exit code");
+  run_command
+      ->add_option(
+          "--key", running.key,
+          "The key to lock. Default: the command's name. Required if the command is a shell, an interpreter or "
+          "another program that runs programs")
+      ->type_name("KEY");
+  add_duration(run_command, "--ttl", running.ttl,
+               "How long the lock stays held if this host crashes; renewed automatically while the command runs",
                "30s");
-  auto* run_wait =
-      add_duration(run_command, "--wait", running.wait, "How long to wait for the lock", "as long as it takes");
+  auto* run_wait = add_duration(
+      run_command, "--wait", running.wait,
+      "How long to wait for the lock, and to retry while the backend is unavailable. Without this option, run waits "
+      "forever for the lock, but fails immediately if the backend is unreachable",
+      "forever");
   run_command->add_flag("--no-wait", no_wait, "Do not wait for the lock")->excludes(run_wait);
   add_exit_code(run_command, "--conflict-exit-code", running.conflict_exit_code,
-                "What to return if somebody else has the lock");
+                "Exit code if another holder has the lock");
   add_exit_code(run_command, "--lost-exit-code", running.lost_exit_code,
-                "What to return if the lock was lost and the command therefore killed");
+                "Exit code if the lock was lost before it was released, even if the command succeeded");
   add_duration(run_command, "--kill-after", running.kill_after,
-               "SIGTERM comes so long before SIGKILL when the lock is about to be lost; at most a third of the ttl",
+               "Grace period between SIGTERM and SIGKILL. If the lock is about to expire, at most a third of --ttl",
                "5s");
-  // For the help alone: it is never left for CLI11 to look at.
-  Words shown_only;
-  run_command->add_option("CMD", shown_only, "The command and its arguments, all that follows; -- may stand before it");
+  add_duration(run_command, "--at-least", running.at_least,
+               "Minimum time to hold the lock, even if the command ends sooner", "0s");
+  add_duration(run_command, "--timeout", running.timeout, "How long the command may run before it is terminated",
+               "unlimited");
+  bool pass_url = false;
+  run_command->add_flag("--pass-url", pass_url,
+                        "Pass the backend's URL, including its password, to the command in SYNCGUARD_URL");
+  // Only for the help text: the command line is removed before CLI11 parses the rest.
+  Arguments shown_only;
+  run_command->add_option("CMD", shown_only, "The command and all its arguments, optionally after --");
   run_command->callback([&] {
     if (running.command.empty()) throw CLI::RequiredError("CMD");
     if (no_wait) running.wait = std::chrono::milliseconds(0);
@@ -184,32 +271,29 @@ int main(int argc, char** argv) {
       return run(*url, options, running, output);
     };
   });
+  std::string lock_id;
 
   AcquireArguments acquiring;
   auto* acquire_command =
       app.add_subcommand("acquire", "Acquire a lock and print its id, which is needed to release it");
-  acquire_command->add_option("KEY", acquiring.key, "What to lock")->required();
-  add_duration(acquire_command, "--ttl", acquiring.ttl, "How long the lock lives unless it is extended", "30s");
-  add_duration(acquire_command, "--wait", acquiring.wait, "How long to wait for it", "0s");
-  acquire_command->callback([&] {
-    action = [&](Locks& locks, const Output& output, const std::stop_token& stop) {
-      return acquire(locks, acquiring, output, stop);
-    };
-  });
+  acquire_command->add_option("KEY", acquiring.key, "The key to lock")->required();
+  add_duration(acquire_command, "--ttl", acquiring.ttl, "How long the lock stays held unless it is extended", "30s");
+  add_duration(acquire_command, "--wait", acquiring.wait,
+               "How long to wait for the lock, and to retry while the backend is unavailable", "0s");
+  acquire_command->callback([&] { use_client(acquire, acquiring); });
 
-  std::string lock_id;
   auto* release_command = app.add_subcommand("release", "Release a lock by its id");
-  release_command->add_option("LOCK_ID", lock_id, "What acquire printed")->required();
-  release_command->callback([&] {
-    action = [&](Locks& locks, const Output& output, std::stop_token stop) {
-      return release(locks, lock_id, output, std::move(stop));
-    };
-  });
+  release_command
+      ->add_option("LOCK_ID", lock_id, "The lock id that acquire printed, or - to read it from standard input")
+      ->required();
+  release_command->callback([&] { use_client(release, lock_id); });
 
   std::chrono::milliseconds extend_ttl{30'000};
-  auto* extend_command = app.add_subcommand("extend", "Let a lock live on, counted from now");
-  extend_command->add_option("LOCK_ID", lock_id, "What acquire printed")->required();
-  add_duration(extend_command, "--ttl", extend_ttl, "For how long", "30s");
+  auto* extend_command = app.add_subcommand("extend", "Extend a lock by its id");
+  extend_command
+      ->add_option("LOCK_ID", lock_id, "The lock id that acquire printed, or - to read it from standard input")
+      ->required();
+  add_duration(extend_command, "--ttl", extend_ttl, "The new remaining time, counted from now", "30s");
   extend_command->callback([&] {
     action = [&](Locks& locks, const Output& output, std::stop_token stop) {
       return extend(locks, lock_id, extend_ttl, output, std::move(stop));
@@ -217,104 +301,175 @@ int main(int argc, char** argv) {
   });
 
   StatusArguments asking;
-  auto* status_command = app.add_subcommand("status", "Say what is known about a lock, for people and dashboards");
-  auto* status_key = status_command->add_option("KEY", asking.key, "Which key");
-  auto* status_id =
-      status_command->add_option("--id", asking.lock_id, "Or which lock, by its id")->type_name("LOCK_ID");
+  auto* status_command = app.add_subcommand("status", "Show the state of a lock, for people and dashboards");
+  auto* status_key = status_command->add_option("KEY", asking.key, "The key of the lock");
+  auto* status_id = status_command
+                        ->add_option("--id", asking.lock_id,
+                                     "The id of the lock instead of its key, or - to read it from standard input")
+                        ->type_name("LOCK_ID");
   status_key->excludes(status_id);
-  status_command->add_flag("--raw", asking.raw, "Show the key and the lock id too; keep them out of logs");
+  status_command->add_flag("--raw", asking.raw, "Also show the lock id. Keep it out of logs: it can release the lock");
   status_command->callback([&] {
     if (!asking.key && !asking.lock_id) throw CLI::RequiredError("KEY or --id");
-    action = [&](Locks& locks, const Output& output, std::stop_token stop) {
-      return status(locks, asking, output, std::move(stop));
-    };
+    use_client(status, asking);
   });
 
   std::string key;
-  auto* is_locked_command = app.add_subcommand("is-locked", "Say by the exit code whether a key is locked");
-  is_locked_command->add_option("KEY", key, "Which key")->required();
-  is_locked_command->callback([&] {
-    action = [&](Locks& locks, const Output& output, std::stop_token stop) {
-      return is_locked(locks, key, output, std::move(stop));
-    };
+  auto* is_locked_command = app.add_subcommand("is-locked", "Return 0 if a key is locked, 1 if not");
+  is_locked_command->add_option("KEY", key, "The key to check")->required();
+  is_locked_command->callback([&] { use_client(is_locked, key); });
+
+  ListArguments listing;
+  auto* list_command = app.add_subcommand("list", "List the live locks with their holders and waiters");
+  list_command->add_option("PREFIX", listing.prefix, "Only keys that begin with this");
+  list_command->add_flag("--watch", listing.watch, "Show the list again every second, until Ctrl-C");
+  list_command->callback([&] {
+    if (listing.watch && json) throw CLI::ExcludesError("--watch", "--json");
+    use_client(list, listing);
+    default_timeout = long_timeout;
   });
 
-  app.add_subcommand("setup", "Create what the backend needs: tables, or a file")->callback([&] {
+  auto* watch_command =
+      app.add_subcommand("watch", "Print a line whenever the holder of a lock changes; with --json, an object each");
+  watch_command->add_option("KEY", key, "The key to watch")->required();
+  watch_command->callback([&] { use_client(watch, key); });
+
+  BreakArguments breaking;
+  auto* break_command = app.add_subcommand("break", "Release the lock of a holder that no longer works");
+  break_command->add_option("KEY", breaking.key, "The key of the lock")->required();
+  add_fence(break_command, "--fence", breaking.fence, "Only if the lock has this fence; see status or list");
+  break_command->add_flag("--yes", breaking.yes, "Do not ask; required unless this is a terminal");
+  break_command->callback([&] { use_client(break_lock, breaking); });
+
+  FenceArguments fencing;
+  auto* fence_command = app.add_subcommand("fence", "Show the fence counter of a key, or raise it after a restore");
+  fence_command->add_option("KEY", fencing.key, "The key of the counter")->required();
+  add_fence(fence_command, "--raise", fencing.raise_to, "Raise the counter to at least this value; never lowers it");
+  fence_command->callback([&] { use_client(fence, fencing); });
+
+  app.add_subcommand("setup", "Create the tables or the file that the backend needs")->callback([&] {
     action = [](Locks& locks, const Output& output, std::stop_token stop) {
       return setup(locks, output, std::move(stop));
     };
-    patience = unhurried;
+    default_timeout = long_timeout;
+    requires_shared_store = false;
   });
-  app.add_subcommand("doctor", "Check the backend, and say what is wrong and how to mend it")->callback([&] {
+  CleanupArguments cleaning;
+  auto* cleanup_command = app.add_subcommand("cleanup", "Remove locks that expired long ago; fence counters are kept");
+  add_duration(cleanup_command, "--older-than", cleaning.older_than,
+               "Only remove locks that expired longer ago than this", "1h");
+  cleanup_command->add_flag("--dry-run", cleaning.dry_run, "Only count the locks, without removing them");
+  cleanup_command->callback([&] {
+    use_client(cleanup, cleaning);
+    default_timeout = long_timeout;
+  });
+  app.add_subcommand("doctor", "Check the backend and report problems and how to fix them")->callback([&] {
     action = [](Locks& locks, const Output& output, std::stop_token stop) {
       return doctor(locks, output, std::move(stop));
     };
-    patience = unhurried;
+    default_timeout = long_timeout;
+    requires_shared_store = false;
   });
 
-  app.add_subcommand("backends", "Say which backends this build contains")->callback([&] {
+  app.add_subcommand("backends", "List the backends of this build")->callback([&] {
     own_action = [](const ClientOptions&, const Output& output) { return backends(output); };
+    requires_shared_store = false;
   });
 
   for (auto* command : app.get_subcommands({})) {
     const std::string example = command == run_command ? run_example : "";
-    command->footer(example + "\nOptions of all commands (syncguard --help): --url, --json, -q, -v.\n" + exit_codes);
+    command->footer(example + "\nGlobal options (syncguard --help): --url, --json, -q, -v.\n" + exit_codes);
   }
 
-  const Words typed(argv + 1, argv + argc);
-  Words arguments = typed;
+  const Arguments typed(argv + 1, argv + argc);
+  Arguments arguments = typed;
   running.command = take_command_line(arguments, app, *run_command);
   protect_lock_ids(arguments);
   const bool json_asked = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  std::string command_name;
   try {
-    const auto word = find_command(arguments);
-    const auto is_named = [&](const CLI::App* command) { return command->get_name() == *word; };
-    if (word != arguments.end() && app.get_subcommands(is_named).empty()) {
-      throw CLI::ParseError("There is no command '" + *word + "'", CLI::ExitCodes::ExtrasError);
+    expect_command(arguments, app);
+    if (const auto word = find_command(arguments); word != arguments.end()) command_name = *word;
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 expects the arguments in reverse order
+    try {
+      app.parse(arguments);
+    } catch (const CLI::ExtrasError&) {
+      refuse_extras(app.remaining(true));
     }
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-    app.parse(arguments);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
   } catch (const CLI::ParseError& error) {
-    // Help and version are errors to CLI11, with the code of success.
-    const bool wrong = error.get_exit_code() != 0;
-    if (!wrong) {
+    // CLI11 reports help and version as errors with exit code 0.
+    if (error.get_exit_code() == 0) {
       app.exit(error);
       return exit_yes;
     }
-    const auto message = without_urls(error.what(), typed);
+    auto message = without_urls(error.what(), typed);
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) message += "; is a shell variable empty?";
+    const Output output(json_asked ? Format::json : Format::text, Verbosity::normal,
+                        run_command->parsed() ? JsonStream::err : JsonStream::out, command_name);
     if (json_asked) {
-      const auto object_on = run_command->parsed() ? ObjectOn::err : ObjectOn::out;
-      Output(Format::json, Verbosity::normal, object_on).error(LockError(ErrorCode::invalid_argument, message));
+      output.error(LockError(ErrorCode::invalid_argument, message));
     } else {
-      app.exit(CLI::ParseError(message, error.get_exit_code()));
+      output.error_line(message + "\nTry 'syncguard " + command_name + (command_name.empty() ? "" : " ") + "--help'.");
     }
     return exit_usage;
   }
 
-  // Where a variable was to say which, an empty one must not lead to another store.
+  const bool url_given = url.has_value();
+  // An empty variable must not silently select another store.
   if (!url) url = std::getenv(url_variable) == nullptr ? "sqlite:" : "";
+  // A syncguard inside the command of `run` must not use another store by accident: it finds an empty URL and rejects
+  // it.
+  if (pass_url) {
+    running.url_of_command = *url;
+  } else if (url_given) {
+    running.url_of_command = "";
+  }
   const auto verbosity = quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal;
   const auto format = json ? Format::json : Format::text;
-  const Output output(format, verbosity, run_command->parsed() ? ObjectOn::err : ObjectOn::out);
+  std::string subject = command_name;
+  if (run_command->parsed()) key = running.key ? *running.key : default_key(running.command);
+  if (acquire_command->parsed()) key = acquiring.key;
+  if (status_command->parsed()) key = asking.key.value_or("");
+  if (break_command->parsed()) key = breaking.key;
+  if (fence_command->parsed()) key = fencing.key;
+  if (!key.empty()) subject += " '" + key + "'";
+  const Output output(format, verbosity, run_command->parsed() ? JsonStream::err : JsonStream::out, subject);
   ClientOptions options;
-  options.operation_timeout = patience;
-  if (quiet) options.log = Log([](LogLevel, std::string_view) {});
-  if (verbose) options.log = Log(LogLevel::debug);
+  options.operation_timeout = default_timeout;
+  options.log = output.log();
+  options.holder = default_holder(running.command.empty() ? "" : running.command[0]);
   try {
+    if (url->empty() && std::getenv("SYNCGUARD_LOCK_ID") != nullptr) {
+      throw LockError(ErrorCode::invalid_argument,
+                      std::string(url_variable) +
+                          ", the backend's URL, is empty inside 'syncguard run': set --url for this command, or add "
+                          "--pass-url to the outer 'syncguard run'");
+    }
     if (url->empty()) {
       throw LockError(ErrorCode::invalid_argument,
                       std::string("the backend's URL, --url or ") + url_variable + ", is empty");
     }
+    if (requires_shared_store && url->starts_with("memory:")) {
+      throw LockError(
+          ErrorCode::invalid_argument,
+          "a memory: store exists only in one process and cannot exclude other processes: use sqlite:PATH on one host, "
+          "or the URL of a server");
+    }
     if (own_action) return own_action(options, output);
+    if (release_command->parsed() || extend_command->parsed()) lock_id = read_lock_id(lock_id);
+    if (asking.lock_id) asking.lock_id = read_lock_id(*asking.lock_id);
+    quiet_grpc(output);
     const StopOnSignals signals;
     auto locks = open(*url, options);
     return action(locks, output, signals.token());
   } catch (const LockError& error) {
     output.error(error);
-    // 130 all the same, where it does not end us.
-    if (error.code() == ErrorCode::aborted && StopOnSignals::received() == SIGINT) end_by(SIGINT);
-    return exit_code_of(error.code());
+    const int signal = error.code() == ErrorCode::aborted ? StopOnSignals::received() : 0;
+    if (signal == 0) return exit_code_of(error.code());
+    end_by(signal);
+    // Reached only if the signal did not end this process.
+    return 128 + signal;
   } catch (const std::exception& error) {
     output.error(LockError(ErrorCode::internal, error.what()));
     return exit_internal;

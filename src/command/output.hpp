@@ -1,8 +1,10 @@
-// What the command prints: one JSON object for programs, or short lines for people.
+// The output of the command: one JSON object for programs, or short lines for people. Lines begin with the program's
+// name and the subject, and are made printable here.
 #pragma once
 
 #include <syncguard/error.hpp>
 #include <syncguard/lock_info.hpp>
+#include <syncguard/log.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -14,39 +16,50 @@ enum class Format { text, json };
 
 enum class Verbosity { quiet, normal, verbose };
 
-// Where the JSON object goes: to stderr where stdout belongs to somebody else.
-enum class ObjectOn { out, err };
+// Where the JSON object goes. It goes to stderr for `run`, because stdout belongs to its command.
+enum class JsonStream { out, err };
 
 class Output {
  public:
-  Output(Format format, Verbosity verbosity, ObjectOn object_on)
-      : format_(format), verbosity_(verbosity), object_on_(object_on) {}
+  // subject: the subcommand and the key, as in "acquire 'deploy'"; may be empty.
+  Output(Format format, Verbosity verbosity, JsonStream json_stream, std::string subject)
+      : format_(format), verbosity_(verbosity), json_stream_(json_stream), subject_(std::move(subject)) {}
 
-  [[nodiscard]] bool is_for_people() const { return format_ == Format::text && verbosity_ != Verbosity::quiet; }
+  [[nodiscard]] bool is_interactive() const { return format_ == Format::text && verbosity_ != Verbosity::quiet; }
 
-  // The result: the object with --json, else the text, if there is any, on stdout. Call it once.
-  void result(const nlohmann::ordered_json& object, const std::string& text) const;
-  // Part of a text for result(): in colour if stdout is a terminal and NO_COLOR is not set.
-  [[nodiscard]] std::string coloured(const char* colour, const std::string& text) const;
-  // For people only, on stderr; nothing with --json or -q.
-  void remark(const std::string& text) const;
-  // With -v only, on stderr.
+  // Prints the result: the object with --json, otherwise the text on stdout, unless it is empty. Call it once. The
+  // caller makes untrusted parts of the text printable. Returns false if the reader of a pipe has ended, as `head`
+  // does. Throws LockError if the result cannot be written for another reason.
+  bool result(const nlohmann::ordered_json& object, const std::string& text) const;
+  // Colors a part of a text for result() if stdout is a terminal and NO_COLOR is not set.
+  [[nodiscard]] std::string colored(const char* color, const std::string& text) const;
+  // Prints a message for people on stderr. Prints nothing with --json or -q.
+  void note(const std::string& text) const;
+  // Prints a message on stderr, only with -v.
   void detail(const std::string& text) const;
-  // Why the result is not what was wanted: on stderr, also with -q; not with --json, whose object says it.
+  // Prints on stderr why the result is not the expected one, even with -q. Not with --json, whose object contains the
+  // reason.
   void error_line(const std::string& text) const;
-  // {"error":{"code":…,"message":…}} with --json, else a line on stderr, also with -q. With -v also its cause, without
-  // the key and the lock id.
+  // Prints {"error":{"code":…,"message":…}} with --json, otherwise a line on stderr, even with -q. Also prints the line
+  // if the object cannot be written. The message includes the causes, without the lock id.
   void error(const LockError& error) const;
+  // The log for the library's messages: warnings unless -q is given, and debug messages with -v or SYNCGUARD_DEBUG.
+  [[nodiscard]] Log log() const;
 
  private:
-  void print(const nlohmann::ordered_json& object) const;
+  [[nodiscard]] bool print(const nlohmann::ordered_json& object) const;
+  void line(const std::string& text) const;
 
   Format format_;
   Verbosity verbosity_;
-  ObjectOn object_on_;
+  JsonStream json_stream_;
+  std::string subject_;
 };
 
-// In the time zone of whoever reads it.
+// The message of an error and its causes, without the error codes and without the lock id.
+std::string message_with_causes(const LockError& error);
+
+// In this process's time zone, which the text names.
 std::string local_time(Timestamp time);
 
 }  // namespace syncguard::command

@@ -3,6 +3,7 @@
 #include "command/commands.hpp"
 #include "command/guardian.hpp"
 #include "command/signals.hpp"
+#include "command/terminal.hpp"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -11,8 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <condition_variable>
+#include <ctime>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -20,34 +25,45 @@
 namespace syncguard::command {
 namespace {
 
-// The command's group is gone; what to make of it.
+// How the command's process group ended.
 struct End {
   bool started;
-  int value;  // what waitpid said, or an errno if it was not started
+  int value;  // the status from waitpid, or an errno if the command was not started
   bool lock_lost;
+  bool timed_out = false;
 };
 
-// Passes signals on to the command, and stops when it does, until it has ended.
+// Forwards signals to the command, and stops with it, until it has ended.
 class Supervisor {
  public:
   explicit Supervisor(const Guardian& guardian) : guardian_(guardian) {
-    passed_on_ = not_ignored({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH, SIGALRM});
-    sigset_t blocked = passed_on_;
+    forwarded_ = not_ignored({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH, SIGALRM});
+    sigset_t blocked = forwarded_;
     sigaddset(&blocked, SIGCONT);
     pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
     signals_ = signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals_ < 0) throw std::system_error(errno, std::generic_category(), "waiting for signals");
+    if (signals_ < 0) throw std::system_error(errno, std::generic_category(), "cannot wait for signals");
+    terminal_.remember_mode();
   }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
-  ~Supervisor() { close(signals_); }
+  ~Supervisor() {
+    // Signals that arrived too late for the command must not end this process.
+    signalfd_siginfo late{};
+    while (read(signals_, &late, sizeof late) > 0) {
+    }
+    close(signals_);
+    // These signals act on this process again.
+    sigset_t ours = not_ignored({SIGTSTP, SIGQUIT});
+    pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
+  }
 
-  End wait_for_the_end() {
+  End wait_until_done() {
     for (;;) {
       pollfd sources[] = {{.fd = guardian_.descriptor(), .events = POLLIN, .revents = 0},
                           {.fd = signals_, .events = POLLIN, .revents = 0}};
       if (poll(sources, 2, -1) < 0) continue;
-      if (sources[1].revents != 0) pass_signals_on();
+      if (sources[1].revents != 0) forward_signals();
       if (sources[0].revents == 0) continue;
       const auto report = guardian_.receive();
       if (!report) guardian_was_killed();
@@ -56,128 +72,193 @@ class Supervisor {
           group_ = report->group;
           break;
         case Report::Kind::stopped:
-          stop_by(report->value);
+          stop_job(report->value);
           break;
         case Report::Kind::not_started:
           return {.started = false, .value = report->value, .lock_lost = report->lock_lost};
         case Report::Kind::ended:
-          if (report->had_terminal) tell_the_rest_of_the_job(report->value);
-          return {.started = true, .value = report->value, .lock_lost = report->lock_lost};
+          if (report->had_terminal) signal_own_job(report->value);
+          return {
+              .started = true, .value = report->value, .lock_lost = report->lock_lost, .timed_out = report->timed_out};
       }
     }
   }
 
  private:
-  void pass_signals_on() const {
+  void forward_signals() const {
     signalfd_siginfo received{};
     while (read(signals_, &received, sizeof received) > 0) {
       const int signal = static_cast<int>(received.ssi_signo);
       if (signal == SIGCONT) {
-        guardian_.go_on();
+        guardian_.resume();
       } else {
-        guardian_.forward(signal);
+        guardian_.forward(signal, received.ssi_code == SI_KERNEL ? no_sender : static_cast<pid_t>(received.ssi_pid));
       }
     }
   }
 
-  // As the shell that started us expects of a job. Goes on when somebody continues us, or soon where nobody could: the
-  // system does not stop what no shell watches.
-  void stop_by(int reason) const {
-    // Unlike SIGSTOP, it stops us only where somebody is there to let us go on.
+  // Stops this process as its shell expects of a job. Continues when the process is resumed, or soon if it was not
+  // stopped: the system does not stop a process without job control.
+  void stop_job(int reason) const {
+    // Unlike SIGSTOP, SIGTSTP stops this process only if a shell can resume it.
     const int signal = reason == SIGSTOP ? SIGTSTP : reason;
-    sigset_t this_one;
-    sigemptyset(&this_one);
-    sigaddset(&this_one, signal);
-    // The terminal would have told the whole job, such as a script that we are a part of.
+    sigset_t single_signal;
+    sigemptyset(&single_signal);
+    sigaddset(&single_signal, signal);
+    // The terminal would have signaled the whole job, including an enclosing script.
     kill(0, signal);
-    pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
-    if (sigismember(&passed_on_, signal) == 1) pthread_sigmask(SIG_BLOCK, &this_one, nullptr);
-    // If nothing stopped us, a command that wants the terminal would ask for it again at once, and again.
+    pthread_sigmask(SIG_UNBLOCK, &single_signal, nullptr);
+    if (sigismember(&forwarded_, signal) == 1) pthread_sigmask(SIG_BLOCK, &single_signal, nullptr);
+    // If nothing stopped this process, a command that needs the terminal would request it again immediately, in a loop.
     pollfd sources[] = {{.fd = guardian_.descriptor(), .events = POLLIN, .revents = 0},
                         {.fd = signals_, .events = POLLIN, .revents = 0}};
-    constexpr int a_second = 1000;
-    poll(sources, 2, signal == SIGTSTP ? 0 : a_second);
-    // What continued us need not be told to the command twice.
+    constexpr int second_ms = 1000;
+    poll(sources, 2, signal == SIGTSTP ? 0 : second_ms);
+    // The SIGCONT that resumed this process must not reach the command twice.
     sigset_t continued;
     sigemptyset(&continued);
     sigaddset(&continued, SIGCONT);
     const timespec no_time{};
-    const bool were_stopped = sigtimedwait(&continued, nullptr, &no_time) == SIGCONT;
-    // Whoever stopped the command from outside lets it go on, too. Its lock is renewed meanwhile.
-    if (reason == SIGSTOP && !were_stopped) return;
-    guardian_.go_on();
+    const bool was_stopped = sigtimedwait(&continued, nullptr, &no_time) == SIGCONT;
+    // A command that was stopped from outside is also resumed from outside. Its lock is still renewed.
+    if (reason == SIGSTOP && !was_stopped) return;
+    guardian_.resume();
   }
 
-  // Ctrl-C was meant for the whole job, such as a script that we are a part of; but only the command, which has the
-  // terminal, was told.
-  void tell_the_rest_of_the_job(int status) const {
+  // Ctrl-C was meant for the whole job, including an enclosing script, but only the command, which has the terminal,
+  // received it.
+  void signal_own_job(int status) const {
     if (!WIFSIGNALED(status)) return;
     const int signal = WTERMSIG(status);
     if (signal == SIGINT || signal == SIGQUIT) kill(0, signal);
   }
 
-  // Its children are ours now.
+  // The guardian's children are now children of this process. It can no longer take the terminal back, either.
   [[noreturn]] void guardian_was_killed() const {
     while (group_ > 0 && (kill(-group_, SIGKILL) == 0 || errno != ESRCH)) {
       while (waitpid(-1, nullptr, WNOHANG) > 0) {
       }
       poll(nullptr, 0, 10);
     }
-    throw LockError(ErrorCode::internal, "the guardian process was killed, and the command with it");
+    sigset_t background_change;
+    sigemptyset(&background_change);
+    sigaddset(&background_change, SIGTTOU);
+    pthread_sigmask(SIG_BLOCK, &background_change, nullptr);
+    terminal_.restore_mode_after(group_);
+    terminal_.take_back_from(group_);
+    throw LockError(ErrorCode::internal, "the guardian process was killed, which also killed the command");
   }
 
   const Guardian& guardian_;
-  sigset_t passed_on_;
+  sigset_t forwarded_;
   int signals_ = -1;
   pid_t group_ = 0;
+  Terminal terminal_{getpgrp()};
 };
 
 std::string name_of(const std::string& command) { return std::filesystem::path(command).filename().string(); }
 
-// Whether the lock was ours to the end.
-bool give_back(Lease& lease, const Output& output) {
-  try {
-    return lease.release();
-  } catch (const LockError& error) {
-    // The command had ended in time. The ttl frees the lock.
-    output.remark(std::string("the lock could not be released and is left to expire: ") + error.what());
-    lease.detach();
-    return true;
+// Programs that run other programs: as a key, their name would lock out unrelated jobs.
+bool runs_other_programs(std::string name) {
+  // python3, python3.11, bash-5.2
+  name.erase(name.find_last_not_of("0123456789.-") + 1);
+  constexpr std::array names = {
+      "ash",     "bash", "bun",     "busybox", "chroot", "chrt",   "csh",       "dash",        "deno",    "doas",
+      "docker",  "env",  "fish",    "flock",   "gmake",  "ionice", "java",      "just",        "kubectl", "ksh",
+      "lua",     "make", "mksh",    "nice",    "ninja",  "node",   "nodejs",    "nohup",       "npm",     "npx",
+      "nsenter", "perl", "php",     "podman",  "pwsh",   "python", "ruby",      "runuser",     "setpriv", "setsid",
+      "sh",      "ssh",  "stdbuf",  "strace",  "su",     "sudo",   "syncguard", "systemd-run", "taskset", "tclsh",
+      "tcsh",    "time", "timeout", "uv",      "watch",  "xargs",  "yarn",      "zsh"};
+  return std::ranges::find(names, name) != names.end();
+}
+
+// The key for the job; throws if --key is required.
+Key chosen_key(const RunArguments& arguments) {
+  if (arguments.key) return Key(*arguments.key);
+  const auto name = name_of(arguments.command.at(0));
+  if (runs_other_programs(name)) {
+    throw LockError(
+        ErrorCode::invalid_argument,
+        "'" + name + "' can run any program, so its name does not identify the job: choose a key with --key");
+  }
+  return Key(name);
+}
+
+// Waits for the given time, or until either token is stopped.
+void wait_unless_stopped(std::chrono::nanoseconds duration, const std::stop_token& one,
+                         const std::stop_token& another = {}) {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  const std::stop_callback wake(another, [&] {
+    const std::lock_guard woken(mutex);
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait_for(lock, one, duration, [&] { return another.stop_requested(); });
+}
+
+// Releases the lock, retrying until it would have expired. Returns whether it was held to the end.
+bool release_with_retries(Lease& lease, const Output& output, const std::stop_token& stop) {
+  using namespace std::chrono_literals;
+  constexpr std::chrono::milliseconds max_pause = 1s;
+  for (auto pause = 100ms;; pause = std::min(2 * pause, max_pause)) {
+    try {
+      // Called without the token: the first signal ends the retries, not the attempt.
+      return lease.release();
+    } catch (const LockError& error) {
+      // The command ended while the lock was held, so this is a success. The lock will expire.
+      if (!error.retryable() || stop.stop_requested() || BootClock::now() + pause >= lease.deadline()) {
+        output.note("cannot release the lock; it will expire: " + message_with_causes(error));
+        lease.detach();
+        return true;
+      }
+      if (pause == 100ms) {
+        output.note("cannot release the lock; retrying until it expires: " + message_with_causes(error));
+      }
+      wait_unless_stopped(pause, stop);
+    }
   }
 }
 
 struct Result {
   int exit_code;
-  int killed_by = 0;  // the signal, if it was the terminal's
+  int killed_by = 0;  // the signal that ended the command, or the wait after it
 };
+
+// Signals by which a shell or service manager ends a job: it expects the process to die of the same signal.
+bool ends_jobs(int signal) { return signal == SIGINT || signal == SIGQUIT || signal == SIGTERM || signal == SIGHUP; }
 
 Result run_locked(const std::string& url, const ClientOptions& options, const RunArguments& arguments,
                   const Output& output) {
-  const Key key(arguments.key ? *arguments.key : name_of(arguments.command.at(0)));
-  Charge charge{.command = arguments.command,
-                .key = key.str(),
-                .kill_after = std::min(arguments.kill_after, arguments.ttl / 3),
-                .signal_mask = {}};
-  pthread_sigmask(SIG_SETMASK, nullptr, &charge.signal_mask);
-  // Should the guardian be killed, its children become ours, to be killed too.
+  const Key key = chosen_key(arguments);
+  GuardianConfig config{.command = arguments.command,
+                        .key = key.str(),
+                        .kill_after = std::min(arguments.kill_after, arguments.ttl / 3),
+                        .timeout = arguments.timeout,
+                        .kill_after_timeout = arguments.kill_after,
+                        .url = arguments.url_of_command,
+                        .pipe_action = arguments.pipe_action};
+  pthread_sigmask(SIG_SETMASK, nullptr, &config.signal_mask);
+  // If the guardian is killed, its children become children of this process and are killed, too.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const Guardian guardian(charge);
+  const Guardian guardian(config);
+  quiet_grpc(output);
 
   auto client_options = options;
-  client_options.callbacks.on_extended = [&](const ExtendContext& extended) { guardian.prolong(extended.deadline); };
-  std::optional<Locks> locks;
-  std::optional<Lease> lease;
-  std::stop_token interrupted;
-  {
-    const StopOnSignals signals;
-    interrupted = signals.token();
-    locks = open(url, client_options);
-    const AcquireOptions wanted{.ttl = arguments.ttl, .auto_extend = true};
-    lease = wait_for_lock(*locks, key, wanted, arguments.wait, output, interrupted);
-  }
-  // Only now does nobody take signals away any more: the next one is the command's.
+  client_options.callbacks.on_extended = [&](const ExtendContext& extended) {
+    guardian.extend_deadline(extended.deadline);
+  };
+  // Outlives the client, so that a second Ctrl-C also interrupts closing.
+  std::optional<StopOnSignals> signals(std::in_place);
+  auto interrupted = signals->token();
+  auto locks = open(url, client_options);
+  const AcquireOptions wanted{.ttl = arguments.ttl, .auto_extend = true};
+  auto lease = wait_for_lock(locks, key, wanted, arguments.wait, output, interrupted);
+  if (!interrupted.stop_requested()) signals.reset();
+  // From here on no thread consumes signals: the next one is for the command.
   if (interrupted.stop_requested()) {
-    if (lease) give_back(*lease, output);
+    if (!signals) signals.emplace();
+    if (lease) release_with_retries(*lease, output, interrupted);
     throw LockError(ErrorCode::aborted, "interrupted");
   }
   if (!lease) {
@@ -187,12 +268,23 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
 
   output.detail("acquired with fence " + lease->fence().str() + " until " + local_time(lease->expires_at()) +
                 " unless it is extended");
-  Supervisor supervisor(guardian);
-  guardian.start(lease->deadline(), lease->id().str(), lease->fence().str());
+  const auto hold_until = BootClock::now() + arguments.at_least;
   const End end = [&] {
+    Supervisor supervisor(guardian);
+    guardian.start(lease->deadline(), lease->id().str(), lease->fence().str());
     const std::stop_callback when_lost(lease->lost(), [&] { guardian.lock_is_gone(); });
-    return supervisor.wait_for_the_end();
+    return supervisor.wait_until_done();
   }();
+  signals.emplace();
+  interrupted = signals->token();
+
+  const int killed_by = end.started && WIFSIGNALED(end.value) ? WTERMSIG(end.value) : 0;
+  bool held_long_enough = true;
+  if (end.started && !end.lock_lost && !ends_jobs(killed_by) && BootClock::now() < hold_until) {
+    output.detail("the command has ended; holding the lock for --at-least");
+    wait_unless_stopped(hold_until - BootClock::now(), interrupted, lease->lost());
+    held_long_enough = !lease->lost().stop_requested();
+  }
 
   nlohmann::ordered_json object = {{"ok", true},
                                    {"lockId", lease->id().str()},
@@ -200,24 +292,34 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
                                    {"expiresAtMs", lease->expires_at().time_since_epoch().count()}};
   Result result{};
   if (end.lock_lost) {
-    // It is gone, or is about to expire.
+    // The lock is gone, or is about to expire.
     lease->detach();
   }
-  if (end.lock_lost || !give_back(*lease, output)) {
+  if (end.lock_lost || !release_with_retries(*lease, output, interrupted)) {
     result.exit_code = arguments.lost_exit_code;
     object = {{"ok", false}, {"reason", "lost"}};
-    output.error_line(end.lock_lost ? "the lock was lost, and the command was ended"
-                                    : "the lock was gone when the command ended: others may have run beside it");
+    output.error_line(
+        end.lock_lost ? "the lock was lost and the command was killed"
+        : held_long_enough
+            ? "the lock was already gone when the command ended: another holder may have run at the same time"
+            : "the lock was lost after the command ended, before --at-least had passed");
   } else if (!end.started) {
     result.exit_code = end.value == ENOENT ? exit_not_found : exit_not_executable;
     object = {{"ok", false}, {"reason", "not-started"}};
     output.error_line(arguments.command[0] + ": " + std::generic_category().message(end.value));
+  } else if (end.timed_out) {
+    result.exit_code = exit_timed_out;
+    object = {{"ok", false}, {"reason", "timeout"}};
+    output.error_line("the command exceeded --timeout and was terminated");
   } else if (WIFEXITED(end.value)) {
     result.exit_code = WEXITSTATUS(end.value);
   } else {
-    const int signal = WTERMSIG(end.value);
-    result.exit_code = 128 + signal;
-    if (signal == SIGINT || signal == SIGQUIT) result.killed_by = signal;
+    result.exit_code = 128 + killed_by;
+    if (ends_jobs(killed_by)) result.killed_by = killed_by;
+  }
+  if (interrupted.stop_requested() && result.killed_by == 0) {
+    result.killed_by = StopOnSignals::received();
+    result.exit_code = 128 + result.killed_by;
   }
   object["exitCode"] = result.exit_code;
   output.result(object, "");
@@ -231,5 +333,7 @@ int run(const std::string& url, const ClientOptions& options, const RunArguments
   if (result.killed_by != 0) end_by(result.killed_by);
   return result.exit_code;
 }
+
+std::string default_key(const std::vector<std::string>& command) { return name_of(command.at(0)); }
 
 }  // namespace syncguard::command

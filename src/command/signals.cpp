@@ -15,19 +15,24 @@ namespace {
 
 std::atomic<int> received_signal = 0;
 
+[[noreturn]] void die_by(int signal) {
+  end_by(signal);
+  _exit(128 + signal);
+}
+
 }  // namespace
 
 void end_by(int signal) {
-  // SIGQUIT would leave a core file, of a process that has done nothing wrong.
+  // SIGQUIT would write a core file, although this process did not crash.
   prctl(PR_SET_DUMPABLE, 0);
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   sigaction(signal, &by_default, nullptr);
-  sigset_t this_one;
-  sigemptyset(&this_one);
-  sigaddset(&this_one, signal);
+  sigset_t single_signal;
+  sigemptyset(&single_signal);
+  sigaddset(&single_signal, signal);
   raise(signal);
-  pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &single_signal, nullptr);
 }
 
 sigset_t not_ignored(std::initializer_list<int> signals) {
@@ -45,14 +50,15 @@ StopOnSignals::StopOnSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
   const sigset_t ending = not_ignored({SIGINT, SIGTERM, SIGHUP});
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
   const int signals = signalfd(-1, &ending, SFD_CLOEXEC);
-  if (end_ < 0 || signals < 0) throw std::system_error(errno, std::generic_category(), "waiting for signals");
+  if (end_ < 0 || signals < 0) throw std::system_error(errno, std::generic_category(), "cannot wait for signals");
   thread_ = std::thread([signals, end = end_, stop = stop_]() mutable {
     pollfd sources[] = {{.fd = signals, .events = POLLIN, .revents = 0}, {.fd = end, .events = POLLIN, .revents = 0}};
-    while (poll(sources, 2, -1) < 0) {
-    }
-    signalfd_siginfo received{};
-    if (sources[0].revents != 0 && read(signals, &received, sizeof received) > 0) {
-      received_signal = static_cast<int>(received.ssi_signo);
+    while (poll(sources, 2, -1) < 0 || sources[0].revents != 0) {
+      signalfd_siginfo received{};
+      if (sources[0].revents == 0 || read(signals, &received, sizeof received) <= 0) continue;
+      const int signal = static_cast<int>(received.ssi_signo);
+      if (stop.stop_requested()) die_by(signal);
+      received_signal = signal;
       stop.request_stop();
     }
     close(signals);

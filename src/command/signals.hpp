@@ -1,4 +1,4 @@
-// Signals that end the waiting.
+// Signals that end a wait.
 #pragma once
 
 #include <csignal>
@@ -8,16 +8,17 @@
 
 namespace syncguard::command {
 
-// Those of the signals that this process was not started to ignore, as by nohup.
+// Returns those of the signals that this process does not ignore. Under nohup, for example, it ignores SIGHUP.
 sigset_t not_ignored(std::initializer_list<int> signals);
 
-// Ends this process by the signal, as if nothing had caught it. A script is ended by Ctrl-C only if what it waits for
-// dies of it: after a child that merely returns 130 it goes on. Returns where the system does not let signals end us,
-// as for the first process of a container.
+// Ends this process by the signal, as if it had not been caught. A shell script ends on Ctrl-C only if the child that
+// it waits for is killed by SIGINT; after a child that returns 130 it continues. Returns only if the system does not
+// let signals end this process, such as the first process of a container.
 void end_by(int signal);
 
-// Has a token that is stopped by SIGINT, SIGTERM or SIGHUP. Make it before other threads start: it blocks those
-// signals, for good, and waits for them on a thread of its own for as long as it exists.
+// Provides a token that is stopped by the first SIGINT, SIGTERM or SIGHUP. The second one ends the process immediately.
+// Create the first instance before starting threads: it blocks those signals permanently, and waits for them on its own
+// thread while it exists.
 class StopOnSignals {
  public:
   StopOnSignals();
@@ -26,7 +27,7 @@ class StopOnSignals {
   ~StopOnSignals();
 
   [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
-  // Which signal ended the waiting of this process; zero if none has.
+  // The last signal that stopped a token; zero if none did.
   [[nodiscard]] static int received() noexcept;
 
  private:

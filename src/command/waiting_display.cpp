@@ -1,6 +1,7 @@
 #include "command/waiting_display.hpp"
 
 #include "command/output.hpp"
+#include "command/printable.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,14 +22,21 @@ std::string describe(Locks& locks, const std::string& key, const std::stop_token
   try {
     const auto info = locks.lookup(Key(key), stop);
     if (!info) return "the lock is about to be free";
-    return "locked since " + local_time(info->acquired_at) + ", until " + local_time(info->expires_at) +
-           " unless it is extended";
+    return "locked by " + (info->holder.empty() ? "unknown" : printable(info->holder)) + " since " +
+           local_time(info->acquired_at) + ", until " + local_time(info->expires_at) + " unless it is extended";
   } catch (const LockError& error) {
-    return error.what();
+    return printable(message_with_causes(error));
   }
 }
 
+// A background job would overwrite the user's input, or be stopped for writing (stty tostop).
+bool is_in_background() {
+  const pid_t foreground = tcgetpgrp(STDERR_FILENO);
+  return foreground >= 0 && foreground != getpgrp();
+}
+
 void show(const std::string& text) {
+  if (is_in_background()) return;
   winsize size{};
   // A line that wraps could not be erased.
   const std::size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1U : 79U;

@@ -1,4 +1,4 @@
-// What a person at a terminal sees while a command waits for its lock.
+// The status line on a terminal while a command waits for its lock.
 #pragma once
 
 #include <syncguard/locks.hpp>
@@ -9,14 +9,13 @@
 
 namespace syncguard::command {
 
-// Shows on stderr, if that is a terminal, one line that it keeps up to date and erases when it is destroyed: for how
-// long it has been waiting, since when the lock is held and when it would expire.
+// Shows one line on stderr, if stderr is a terminal and this job is in the foreground: how long the command has been
+// waiting, since when the lock is held, and when it expires. Updates the line every second. The destructor erases it.
 class WaitingDisplay {
  public:
   WaitingDisplay(Locks locks, std::string key);
 
  private:
-  // Ends before anything else goes.
   std::jthread thread_;
 };
 

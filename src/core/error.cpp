@@ -3,6 +3,7 @@
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 
 std::string_view to_string(ErrorCode code) noexcept {
   switch (code) {
@@ -20,6 +21,8 @@ std::string_view to_string(ErrorCode code) noexcept {
       return "AcquisitionTimeout";
     case ErrorCode::aborted:
       return "Aborted";
+    case ErrorCode::lock_lost:
+      return "LockLost";
     case ErrorCode::internal:
       return "Internal";
   }
@@ -50,7 +53,7 @@ LockError LockError::about(std::string_view key, std::string_view lock_id) const
   return copy;
 }
 
-LockError LockError::without_doubt() const {
+LockError LockError::as_no_effect() const {
   LockError copy = *this;
   copy.effect_ = Effect::none;
   return copy;
@@ -62,4 +65,5 @@ LockError LockError::as_in_doubt() const {
   return copy;
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

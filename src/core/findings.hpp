@@ -1,10 +1,13 @@
-// Findings that more than one backend comes to.
+// Findings that are common to several backends.
 #pragma once
 
 #include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
+#include <syncguard/fence.hpp>
+#include <syncguard/lock_info.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,27 +18,43 @@ Finding fine(std::string check, std::string found);
 Finding warning(std::string check, std::string found, std::string advice);
 Finding failure(std::string check, std::string found, std::string advice);
 
-// What kept us from looking: that the store is out of reach, refuses us, or is not what it should be. A stop request is
-// none of these, and is thrown again, here and below.
-Finding obstacle(const LockError& error);
-// What kept us from being told when a lock is free.
+// The store could not be examined: it is unreachable, it rejects the client, or it is misconfigured. This function and
+// the next one rethrow an error that was caused by a stop request.
+Finding unreachable(const LockError& error);
+// Waiters cannot be woken when a lock becomes free.
 Finding no_wake_ups(std::string check, const LockError& error, std::string advice);
-// From how long one request takes.
+// Rates the duration of one request.
 Finding latency(std::chrono::microseconds round_trip);
-// From core::clock_skew.
-Finding skew(std::chrono::milliseconds ahead_of_server);
+// The role of this host's clock: it decides when locks expire, or it is only reported because the server's clock
+// decides.
+enum class HostClock { decides_expiry, informational };
+// Rates the result of core::clock_skew. A failure only if this host's clock decides.
+Finding skew(std::chrono::milliseconds ahead_of_server, HostClock role);
 
-// What a few requests tell of a store: that it answers, how fast, and what its clock shows.
-class Contact {
+// Whether fences can repeat. losses names the events that lose counters in this store, such as "a failover or a
+// restore".
+Finding fences(FenceSource source, const std::string& losses);
+
+enum class Examined { all, some };
+// Given the highest examined fence counter and the store's time: whether counters are further ahead of the clock than
+// the counters of busy keys can be.
+Finding fence_counters(std::uint64_t highest, Timestamp now, Examined examined = Examined::all);
+
+// Collects the round trips of a few requests and reports whether the store replies, how fast, and how its clock
+// differs.
+class LatencyCheck {
  public:
   static constexpr int requests = 5;
 
-  // A request took so long; by its answer, if that has a time in it, this host's clock is so far ahead.
-  void answered(std::chrono::nanoseconds took, std::optional<std::chrono::milliseconds> ahead_of_server);
-  // Once all requests are answered.
+  explicit LatencyCheck(HostClock role = HostClock::informational) : host_clock_(role) {}
+
+  // Adds one request: its duration and, if the reply contains a time, how far this host's clock is ahead.
+  void add(std::chrono::nanoseconds took, std::optional<std::chrono::milliseconds> ahead_of_server);
+  // Call once, after adding all requests.
   void report(std::vector<Finding>& findings);
 
  private:
+  HostClock host_clock_;
   std::vector<std::chrono::nanoseconds> round_trips_;
   std::optional<std::chrono::milliseconds> skew_;
 };

@@ -1,7 +1,7 @@
 #include <syncguard/error.hpp>
 #include <syncguard/lock_id.hpp>
 
-#include "core/base64url.hpp"
+#include "core/encodings.hpp"
 
 #include <sys/random.h>
 
@@ -10,6 +10,7 @@
 #include <system_error>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
 constexpr std::size_t entropy_bytes = 16;
@@ -18,14 +19,15 @@ constexpr std::size_t entropy_bytes = 16;
 
 LockId LockId::generate() {
   std::array<unsigned char, entropy_bytes> bytes{};
-  // Up to 256 bytes getrandom never returns less than asked, but a signal may come before the pool is first ready.
+  // For up to 256 bytes, getrandom never returns fewer bytes than requested. Before the pool is initialized, a signal
+  // may interrupt it.
   ssize_t got = 0;
   do {
     got = getrandom(bytes.data(), bytes.size(), 0);
   } while (got < 0 && errno == EINTR);
   if (got != static_cast<ssize_t>(bytes.size())) {
     throw LockError(ErrorCode::internal,
-                    "the operating system gave no randomness: " + std::generic_category().message(errno));
+                    "the operating system provided no random bytes: " + std::generic_category().message(errno));
   }
   return LockId(core::base64url(bytes));
 }
@@ -37,9 +39,10 @@ bool LockId::is_valid(std::string_view text) noexcept {
 
 LockId::LockId(std::string_view text) {
   if (!is_valid(text)) {
-    throw LockError(ErrorCode::invalid_argument, "a lock id has exactly 22 characters of A-Z, a-z, 0-9, _ and -");
+    throw LockError(ErrorCode::invalid_argument, "a lock id must have exactly 22 characters of A-Z, a-z, 0-9, _ and -");
   }
   std::ranges::copy(text, text_.begin());
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

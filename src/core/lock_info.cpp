@@ -1,10 +1,10 @@
 #include <syncguard/lock_info.hpp>
 
-#include "core/hexadecimal.hpp"
-#include "core/sha256.hpp"
-#include "core/unicode.hpp"
+#include "core/encodings.hpp"
+#include "core/validation.hpp"
 
 namespace syncguard {
+inline namespace v0_1 {
 
 std::string hash_key(std::string_view value) {
   constexpr std::size_t hashed_bytes = 12;
@@ -13,12 +13,14 @@ std::string hash_key(std::string_view value) {
   return core::hexadecimal(std::span(digest).first(hashed_bytes));
 }
 
-LockInfo sanitise(const LockRecord& record) {
+LockInfo sanitize(const LockRecord& record) {
   return {.key_hash = hash_key(record.key.str()),
           .lock_id_hash = hash_key(record.lock_id.view()),
           .expires_at = record.expires_at,
           .acquired_at = record.acquired_at,
-          .fence = record.fence};
+          .fence = record.fence,
+          .holder = record.holder};
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

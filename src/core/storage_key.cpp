@@ -1,18 +1,17 @@
-#include "core/storage_key.hpp"
-
 #include <syncguard/error.hpp>
+#include <syncguard/storage_key.hpp>
 
-#include "core/base64url.hpp"
-#include "core/sha256.hpp"
+#include "core/encodings.hpp"
 
 #include <span>
 
-namespace syncguard::core {
+namespace syncguard {
+inline namespace v0_1 {
 
 std::string storage_hash(std::string_view whole) {
   constexpr std::size_t hashed_bytes = 16;
-  const auto digest = sha256(whole);
-  return base64url(std::span(digest).first<hashed_bytes>());
+  const auto digest = core::sha256(whole);
+  return core::base64url(std::span(digest).first<hashed_bytes>());
 }
 
 std::string make_storage_key(std::string_view prefix, std::string_view name, StorageLimit limit) {
@@ -36,4 +35,5 @@ std::string fence_storage_key(std::string_view prefix, std::string_view lock_sto
   return make_storage_key(prefix, "fence:" + std::string(lock_storage_key), limit);
 }
 
-}  // namespace syncguard::core
+}  // namespace v0_1
+}  // namespace syncguard

@@ -1,16 +1,18 @@
 #include "locks/acquire_loop.hpp"
 
-#include "core/retry_schedule.hpp"
+#include "core/durations.hpp"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 namespace {
 
 AcquireLoop::Time saturating_add(AcquireLoop::Time start, std::chrono::milliseconds duration) {
-  // Compared as milliseconds: as nanoseconds, the longest duration would overflow.
+  // Compared in milliseconds, because milliseconds::max() in nanoseconds would overflow.
   const auto room = std::chrono::floor<std::chrono::milliseconds>(AcquireLoop::Time::max() - start);
   return duration < room ? start + duration : AcquireLoop::Time::max();
 }
@@ -22,7 +24,7 @@ AcquireLoop::AcquireLoop(const WaitOptions& options, Time now, Start start, std:
       start_(now),
       deadline_(saturating_add(now, options.timeout)),
       random_(std::move(random)),
-      step_(start == Start::first_in_line ? Step::attempt : Step::wait_in_line),
+      step_(start == Start::first_in_queue ? Step::attempt : Step::wait_in_queue),
       wait_until_(deadline_) {
   if (step_ == Step::attempt) begin_attempt();
 }
@@ -33,15 +35,16 @@ void AcquireLoop::begin_attempt() noexcept {
   ++attempts_;
 }
 
-void AcquireLoop::first_in_line() noexcept {
-  // There was somebody in front, so the key is contended: no use in trying before joining.
+void AcquireLoop::first_in_queue() noexcept {
+  // Another waiter was ahead, so the key is contended: an attempt before joining is useless.
   step_ = Step::join;
   join_tried_since_wait_ = true;
 }
 
 void AcquireLoop::contended(Time now, std::chrono::milliseconds free_in) {
   in_doubt_ = false;
-  // At least a moment: an answer that rounds to zero must not make the loop spin.
+  last_attempt_failed_ = false;
+  // At least 1 ms, so that a reply that rounds to zero does not make the loop spin.
   free_at_ = saturating_add(now, std::max(free_in, std::chrono::milliseconds(1)));
   sleep_or_give_up(now);
   if (step_ == Step::sleep && queue_exists_ && !join_tried_since_wait_) {
@@ -51,21 +54,28 @@ void AcquireLoop::contended(Time now, std::chrono::milliseconds free_in) {
 }
 
 void AcquireLoop::failed(Time now, const LockError& error) {
-  // Only an answer settles a doubt: an attempt that certainly had no effect says nothing about the one before.
+  // Stays in doubt until a reply arrives: a later attempt without effect says nothing about an earlier one in doubt.
   in_doubt_ = in_doubt_ || error.in_doubt();
   if (!error.retryable()) {
     fail(error);
     return;
   }
   last_transient_ = error;
+  last_attempt_failed_ = true;
   free_at_ = Time::max();
   sleep_or_give_up(now);
 }
 
-void AcquireLoop::joined() noexcept { begin_attempt(); }
+void AcquireLoop::joined(Time now, std::optional<std::chrono::milliseconds> free_in) {
+  if (free_in) {
+    contended(now, *free_in);
+  } else {
+    begin_attempt();
+  }
+}
 
 void AcquireLoop::not_joined(Time now, JoinFailure failure) {
-  if (failure == JoinFailure::for_good) queue_exists_ = false;
+  if (failure == JoinFailure::permanent) queue_exists_ = false;
   if (attempted_since_wait_) {
     sleep_or_give_up(now);
   } else {
@@ -79,8 +89,8 @@ void AcquireLoop::woken() noexcept {
 }
 
 void AcquireLoop::timer(Time now) {
-  if (step_ == Step::wait_in_line) {
-    time_out(now, "others of this client were first in line all the time");
+  if (step_ == Step::wait_in_queue) {
+    throw_timeout(now, ": other waiters of this client were ahead in the queue");
     return;
   }
   join_tried_since_wait_ = false;
@@ -89,9 +99,10 @@ void AcquireLoop::timer(Time now) {
     last_attempt_ = true;
     begin_attempt();
   } else if (retry_at_ && now >= *retry_at_) {
-    ++retries_;
+    // Never reaches unlimited_retries, so that an unlimited wait never ends here.
+    retries_ = std::min(retries_ + 1, WaitOptions::unlimited_retries - 1);
     retry_at_.reset();
-    if (queue_exists_) {
+    if (queue_exists_ && !last_attempt_failed_) {
       step_ = Step::join;
       join_tried_since_wait_ = true;
     } else {
@@ -110,7 +121,7 @@ bool AcquireLoop::can_wait(Time now) const noexcept {
 
 void AcquireLoop::sleep_or_give_up(Time now) {
   if (!can_wait(now)) {
-    time_out(now, last_attempt_ || now >= deadline_ ? "the time-out is over" : "all retries are used up");
+    throw_timeout(now, last_attempt_ || now >= deadline_ ? "" : ": the retry limit was reached");
     return;
   }
   if (!retry_at_) {
@@ -126,10 +137,10 @@ void AcquireLoop::fail(const LockError& error) {
   step_ = Step::fail;
 }
 
-void AcquireLoop::time_out(Time now, const char* why) {
+void AcquireLoop::throw_timeout(Time now, const char* why) {
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - start_);
-  std::string message = "the lock could not be had after " + std::to_string(attempts_) + " attempts in " +
-                        std::to_string(waited.count()) + " ms: " + why;
+  std::string message = "timed out waiting for the lock after " + std::to_string(attempts_) +
+                        (attempts_ == 1 ? " attempt (" : " attempts (") + std::to_string(waited.count()) + " ms)" + why;
   ErrorContext context;
   if (last_transient_) {
     message += "; last error: ";
@@ -139,4 +150,6 @@ void AcquireLoop::time_out(Time now, const char* why) {
   fail(LockError(ErrorCode::acquisition_timeout, message, Effect::none, std::move(context)));
 }
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

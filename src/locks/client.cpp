@@ -1,16 +1,24 @@
 #include "locks/client.hpp"
 
-#include "async/fork.hpp"
-#include "core/bounded.hpp"
-#include "core/liveness.hpp"
-#include "core/random.hpp"
-#include "core/retry_schedule.hpp"
+#include "core/durations.hpp"
+#include "core/validation.hpp"
 #include "locks/lease_state.hpp"
+#include "locks/log_delivery.hpp"
+
+#include <syncguard/liveness.hpp>
+
+#include <asio/post.hpp>
+#include <asio/system_executor.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 namespace {
 
 using std::chrono::steady_clock;
@@ -18,11 +26,11 @@ using std::chrono::steady_clock;
 // How many leases are released at a time when a client is closed.
 constexpr std::size_t closing_width = 64;
 
-// What is given beyond dispose_timeout to what should have ended long ago.
+// Extra time beyond dispose_timeout for work that should already have ended.
 constexpr std::chrono::milliseconds grace{500};
 
-// How many callbacks of the application's may block before the next one has to wait.
-constexpr std::size_t callback_threads = 16;
+// How many callbacks of the application may be queued, not counting those of lost().
+constexpr std::size_t callback_queue = 4096;
 
 std::chrono::milliseconds checked_timeout(const ClientOptions& options, const Backend& backend) {
   const auto timeout = options.operation_timeout.value_or(backend.capabilities().operation_timeout);
@@ -33,6 +41,20 @@ std::chrono::milliseconds checked_timeout(const ClientOptions& options, const Ba
     throw LockError(ErrorCode::invalid_argument, "dispose_timeout must not be negative");
   }
   return core::bounded(timeout);
+}
+
+std::string holder_of(const ClientOptions& options) {
+  if (!options.holder) {
+    std::string process = "/";
+    process += std::to_string(getpid());
+    // The system accepts any bytes as its name.
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    const auto label = host + process;
+    return core::is_holder(label) ? label : process;
+  }
+  core::validate_holder(*options.holder);
+  return *options.holder;
 }
 
 ClientOptions bounded(ClientOptions options) {
@@ -47,13 +69,19 @@ Client::Client(std::unique_ptr<Backend> backend, ClientOptions options, std::opt
       executor_(executor ? *executor : io_thread_->executor()),
       coroutine_executor_(async::InlineExecutor(executor_)),
       options_(bounded(std::move(options))),
-      fork_generation_(async::fork_generation()),
+      holder_(holder_of(options_)),
       backend_(std::move(backend)),
+      lease_observer_(dynamic_cast<LeaseObserver*>(backend_.get())),
+      counters_(options_.metrics ? MetricsAccess::counters(*options_.metrics, backend_->capabilities().name) : nullptr),
       operation_timeout_(checked_timeout(options_, *backend_)),
-      scheduler_(std::make_shared<LeaseScheduler>(coroutine_executor_, io_thread_
-                                                                           ? LeaseScheduler::Idle::keep_waiting
-                                                                           : LeaseScheduler::Idle::let_executor_go)),
-      notifier_("syncguard-note", callback_threads) {}
+      scheduler_(std::make_shared<LeaseScheduler>(
+          coroutine_executor_, io_thread_ ? LeaseScheduler::Idle::keep_waiting : LeaseScheduler::Idle::stop_executor)),
+      lost_threads_("syncguard-lost", async::CallbackThreads::Growth::while_blocked),
+      callback_thread_("syncguard-note", async::CallbackThreads::Growth::none) {
+  backend_->on_locks_gone([weak = std::weak_ptr(scheduler_), executor = executor_] {
+    if (const auto scheduler = weak.lock()) asio::post(executor, [leases = scheduler->locks_are_gone()] {});
+  });
+}
 
 Client::~Client() = default;
 
@@ -61,12 +89,9 @@ Client::~Client() = default;
 // Operations
 
 Client::Operation::Operation(Client& client, Purpose purpose) : purpose_(purpose) {
-  if (client.is_forked()) {
-    throw LockError(ErrorCode::invalid_argument,
-                    "this client was opened before a fork, and its threads are the parent's: open one after it");
-  }
+  client.refuse_in_child();
   const std::lock_guard lock(client.mutex_);
-  if (client.life_ == Life::closed || (client.life_ == Life::closing && purpose == Purpose::work)) {
+  if (client.lifecycle_ == Lifecycle::closed || (client.lifecycle_ == Lifecycle::closing && purpose == Purpose::work)) {
     throw LockError(ErrorCode::aborted, "the client was closed");
   }
   client_ = client.shared_from_this();
@@ -75,53 +100,83 @@ Client::Operation::Operation(Client& client, Purpose purpose) : purpose_(purpose
 
 Client::Operation::~Operation() {
   const std::lock_guard lock(client_->mutex_);
-  if (--client_->running(purpose_) == 0 && client_->last_operation_ended_) client_->last_operation_ended_->wake();
+  if (--client_->running(purpose_) == 0 && client_->last_operation_ended_) client_->last_operation_ended_->set();
 }
 
 CallLimits Client::limits(std::stop_token stop) const {
-  return {std::move(stop), steady_clock::now() + operation_timeout_};
+  return {std::move(stop), steady_clock::now() + operation_timeout_, async::blocking_thread()};
 }
 
 CallLimits Client::disposal_limits() const {
-  return {disposal_stop_.get_token(), steady_clock::now() + std::min(operation_timeout_, options_.dispose_timeout)};
+  return {disposal_stop_.get_token(), steady_clock::now() + operation_timeout_, async::blocking_thread()};
+}
+
+std::optional<steady_clock::time_point> Client::disposal_deadline() const {
+  if (releases_in_background() || options_.dispose_timeout == std::chrono::milliseconds(0)) return std::nullopt;
+  return steady_clock::now() + options_.dispose_timeout;
 }
 
 double Client::random(const Callbacks& callbacks) const {
   if (callbacks.random) {
     try {
-      return std::clamp(callbacks.random(), 0.0, 1.0);
-    } catch (...) {  // NOLINT(bugprone-empty-catch): by contract; our own source takes over
+      const double fraction = callbacks.random();
+      if (!std::isnan(fraction)) return std::clamp(fraction, 0.0, 1.0);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): by contract; the fallback is below
     }
   }
   return core::random_fraction();
 }
 
-bool Client::is_forked() const noexcept { return fork_generation_ != async::fork_generation(); }
+void Client::notify_lost(std::stop_source lost) {
+  lost_threads_.post([lost = std::move(lost)]() mutable { lost.request_stop(); });
+}
+
+void Client::notify(std::function<void()> callback) {
+  if (callback_thread_.post(std::move(callback), callback_queue)) return;
+  log().warn(
+      "callbacks",
+      "a callback was dropped: too many are queued behind one that does not return; on_extended and on_release_error "
+      "must not block for long");
+}
+
+asio::any_io_executor Client::completion_executor() const {
+  return io_thread_ && is_forked() ? async::executor_in_child() : executor_;
+}
 
 bool Client::must_not_block() const noexcept { return !io_thread_ || io_thread_->is_this_thread(); }
 
-void Client::refuse_blocking(std::string_view twin) const {
-  if (is_forked() || !must_not_block()) return;  // a forked child is refused by Operation
+void Client::refuse_blocking(std::string_view async_name) const {
+  refuse_in_child();
+  if (!must_not_block()) return;
   throw LockError(ErrorCode::invalid_argument,
-                  std::string(io_thread_ ? "a blocking call on the client's own I/O thread would wait for itself"
-                                         : "a client with an executor of the caller's has no blocking calls") +
-                      ": use " + std::string(twin));
+                  std::string(io_thread_ ? "a blocking call on the client's own I/O thread would deadlock"
+                                         : "a client on the caller's executor does not support blocking calls") +
+                      ": use " + std::string(async_name));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Tidying up in the background
+// Cleanup in the background
 
 namespace {
 
 asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest request) {
-  // Past this the lock is dead whatever happened to the request.
+  // By then the lock has expired, even if it was granted.
   const auto bound =
-      steady_clock::now() + std::min<std::chrono::milliseconds>(request.ttl, std::chrono::hours(24)) + core::tolerance;
-  const auto pause = std::make_shared<async::WakeUp>();
+      steady_clock::now() + std::min<std::chrono::milliseconds>(request.ttl, std::chrono::hours(24)) + tolerance;
+  const InDoubtAcquires::Entry entry(client->in_doubt_acquires(), bound);
+  if (entry.dropped_so_far() != 0) {
+    client->log().warn("in-doubt",
+                       "more than " + std::to_string(InDoubtAcquires::default_capacity) +
+                           " acquires are in doubt: those that expire soonest are no longer retracted, " +
+                           std::to_string(entry.dropped_so_far()) +
+                           " so far, and may stay locked until their ttl ends; check that the store responds");
+  }
   try {
-    const Client::Operation operation(*client, Client::Operation::Purpose::tidying_up);
+    const Client::Operation operation(*client, Client::Operation::Purpose::cleanup);
+    const async::AnyStop stop{entry.dropped(), client->disposal_limits().stop};
     for (int retry = 1;; ++retry) {
-      const CallLimits limits = client->disposal_limits();
+      CallLimits limits = client->disposal_limits();
+      limits.stop = stop.token();
       try {
         co_await client->checked(client->backend().retract(request, limits), request.key.str(), request.lock_id.view());
         co_return;
@@ -131,29 +186,45 @@ asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest req
       const auto now = steady_clock::now();
       if (now >= bound) co_return;
       const auto delay = core::retry_delay(WaitOptions{}, retry, client->random({}));
-      // Closing waits for this, as long as it can.
-      const auto reason = co_await pause->wait(std::min(now + delay, bound), limits.stop);
-      if (reason == async::WakeUp::Reason::stopped) co_return;
+      // Closing waits for this coroutine within its limits. It ends when the entry is dropped.
+      const auto result = co_await async::sleep_until(std::min(now + delay, bound), limits.stop);
+      if (result == async::WaitResult::stopped) co_return;
     }
   } catch (const LockError& error) {
-    client->log().debug(std::string("an acquire in doubt could not be retracted; its ttl will: ") + error.what());
+    client->log().debug(std::string("an acquire in doubt could not be retracted; its lock expires after its ttl: ") +
+                        error.what());
+  }
+}
+
+// One attempt, for an acquire that the backend granted although it was asked to stop. The client is closing or closed,
+// and does not wait for this.
+asio::awaitable<void> retract_late(std::shared_ptr<Client> client, AcquireRequest request) {
+  const CallLimits limits = client->limits({});
+  try {
+    co_await client->checked(client->backend().retract(request, limits), request.key.str(), request.lock_id.view());
+  } catch (const LockError& error) {
+    client->log().debug(
+        std::string("a lock that was granted while the client was closing could not be released; it expires after "
+                    "its ttl: ") +
+        error.what());
   }
 }
 
 asio::awaitable<void> leave(std::shared_ptr<Client> client, std::unique_ptr<WaitTicket> ticket) {
   try {
-    const Client::Operation operation(*client, Client::Operation::Purpose::tidying_up);
+    const Client::Operation operation(*client, Client::Operation::Purpose::cleanup);
     const CallLimits limits = client->disposal_limits();
     co_await client->checked(ticket->leave(limits), {}, {});
   } catch (const LockError& error) {
-    client->log().debug(std::string("a place in a queue could not be given up; others will skip it: ") + error.what());
+    client->log().debug(std::string("leaving a queue failed; other clients will skip the entry: ") + error.what());
   }
 }
 
 }  // namespace
 
 void Client::retract_in_background(const AcquireRequest& request) {
-  async::spawn(executor_, retract(shared_from_this(), request));
+  async::spawn(executor_, disposal_stop_.stop_requested() ? retract_late(shared_from_this(), request)
+                                                          : retract(shared_from_this(), request));
 }
 
 void Client::leave_in_background(std::unique_ptr<WaitTicket> ticket) {
@@ -165,14 +236,13 @@ void Client::leave_in_background(std::unique_ptr<WaitTicket> ticket) {
 
 asio::awaitable<void> Client::operations_ended(Operation::Purpose purpose, steady_clock::time_point until) {
   for (;;) {
-    std::shared_ptr<async::WakeUp> ended;
+    const async::Event ended;
     {
       const std::lock_guard lock(mutex_);
       if (running(purpose) == 0) co_return;
-      ended = std::make_shared<async::WakeUp>();
       last_operation_ended_ = ended;
     }
-    if (co_await ended->wait(until, {}) == async::WakeUp::Reason::timed_out) co_return;
+    if (co_await ended.wait(until) == async::WaitResult::timed_out) co_return;
   }
 }
 
@@ -181,7 +251,7 @@ namespace {
 struct LeasesToRelease {
   std::vector<std::shared_ptr<LeaseState>> leases;
   CallLimits limits;
-  std::shared_ptr<async::WakeUp> done;
+  const async::Event done;
   std::mutex mutex;
   std::size_t next = 0;
   std::size_t unfinished = 0;
@@ -197,7 +267,7 @@ asio::awaitable<void> release_some(std::shared_ptr<LeasesToRelease> work) {
     }
     co_await lease->release_for_close(work->limits);
     const std::lock_guard lock(work->mutex);
-    if (--work->unfinished == 0) work->done->wake();
+    if (--work->unfinished == 0) work->done.set();
   }
 }
 
@@ -209,49 +279,52 @@ asio::awaitable<void> Client::release_leases(const std::vector<std::shared_ptr<L
   const auto work = std::make_shared<LeasesToRelease>();
   work->leases = leases;
   work->limits = limits;
-  work->done = std::make_shared<async::WakeUp>();
   work->unfinished = leases.size();
   const std::size_t width = std::min(closing_width, leases.size());
   for (std::size_t i = 0; i < width; ++i) async::spawn(executor_, release_some(work));
-  co_await work->done->wait(limits.deadline + grace, {});
+  (void)co_await work->done.wait(limits.deadline + grace);
 }
 
 asio::awaitable<bool> Client::close() {
   const auto self = shared_from_this();
-  const bool in_callback = notifier_.is_this_thread();
-  const auto deadline = steady_clock::now() + options_.dispose_timeout;
-  std::shared_ptr<async::WakeUp> closed_by_another;
+  const bool in_callback = callback_thread_.is_this_thread();
+  // With a dispose_timeout of 0 no caller waits for the closing, which then gets the time of one operation.
+  const auto deadline =
+      steady_clock::now() +
+      (options_.dispose_timeout > std::chrono::milliseconds(0) ? options_.dispose_timeout : operation_timeout_);
+  bool another_closes = false;
   {
     const std::lock_guard lock(mutex_);
-    if (life_ == Life::closed) co_return true;
-    if (life_ == Life::closing) {
-      // Whoever closes waits for this callback, so that it must not wait for them.
-      if (in_callback) co_return false;
-      closed_by_another = std::make_shared<async::WakeUp>();
-      waiting_for_close_.push_back(closed_by_another);
-    }
-    life_ = Life::closing;
+    if (lifecycle_ == Lifecycle::closed) co_return true;
+    another_closes = lifecycle_ == Lifecycle::closing;
+    lifecycle_ = Lifecycle::closing;
   }
-  if (closed_by_another) {
-    co_await closed_by_another->wait(steady_clock::time_point::max(), {});
+  if (another_closes) {
+    // The thread that closes the client waits for this callback, so the callback must not wait for that thread.
+    if (in_callback) co_return false;
+    (void)co_await closed_.wait(steady_clock::time_point::max());
     co_return true;
   }
 
-  // Told to stop, operations end within 50 ms by contract.
+  // By contract, operations end within 50 ms of a stop request.
   std::stop_source(stop_).request_stop();
   co_await operations_ended(Operation::Purpose::work, std::max(deadline, steady_clock::now() + grace));
 
-  // What tidies up goes on beside the releases, for as long as there is time.
-  const auto leases = scheduler_->close();
-  const CallLimits limits{{}, deadline};
-  co_await release_leases(leases, limits);
-  co_await operations_ended(Operation::Purpose::tidying_up, deadline);
+  // Every holder is notified before the first lock is released. Background cleanup continues in parallel until the
+  // deadline.
+  std::vector<std::shared_ptr<LeaseState>> to_release;
+  for (const auto& lease : scheduler_->close()) {
+    if (lease->client_closes() == LeaseState::AtClose::release) to_release.push_back(lease);
+  }
+  co_await release_leases(to_release, CallLimits{{}, deadline});
+  co_await operations_ended(Operation::Purpose::cleanup, deadline);
   std::stop_source(disposal_stop_).request_stop();
-  co_await operations_ended(Operation::Purpose::tidying_up, steady_clock::now() + grace);
+  co_await operations_ended(Operation::Purpose::cleanup, steady_clock::now() + grace);
 
-  for (const auto& lease : leases) lease->client_closed();
-  if (!in_callback) co_await notifier_.idle(std::max(deadline, steady_clock::now() + grace));
-  notifier_.finish(async::CallbackThreads::Leftover::run);
+  // Do not wait for callbacks of lost(): the destructor of a std::stop_callback already waits for its running callback.
+  lost_threads_.finish(async::CallbackThreads::QueuedFunctions::run);
+  if (!in_callback) co_await callback_thread_.idle(std::max(deadline, steady_clock::now() + grace));
+  callback_thread_.finish(async::CallbackThreads::QueuedFunctions::run);
   const CallLimits closing_limits{{}, std::max(deadline, steady_clock::now() + grace)};
   try {
     co_await checked(backend_->close(closing_limits), {}, {});
@@ -259,13 +332,11 @@ asio::awaitable<bool> Client::close() {
     options_.log.debug(std::string("the backend could not be closed cleanly: ") + error.what());
   }
 
-  std::vector<std::shared_ptr<async::WakeUp>> waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    life_ = Life::closed;
-    waiting.swap(waiting_for_close_);
-  }
-  for (const auto& wake_up : waiting) wake_up->wake();
+  co_await LogAccess::delivered(options_.log, steady_clock::now() + grace);
+
+  const std::lock_guard lock(mutex_);
+  lifecycle_ = Lifecycle::closed;
+  closed_.set();
   co_return true;
 }
 
@@ -275,24 +346,55 @@ asio::awaitable<void> close_in_background(std::shared_ptr<Client> client) { co_a
 
 }  // namespace
 
-ClientHandle::~ClientHandle() {
-  close();
-  // In a forked child the client's threads do not exist, so it can be neither closed nor destroyed.
-  if (client_->is_forked()) new std::shared_ptr<Client>(client_);  // NOLINT(*-owning-memory): leaked on purpose
+std::shared_ptr<Client> Client::make(std::unique_ptr<Backend> backend, ClientOptions options,
+                                     std::optional<asio::any_io_executor> executor) {
+  // In a forked child the client's threads do not exist and cannot be joined, so the client is leaked.
+  const auto destroy = [](const Client* client) {
+    if (!client->is_forked()) delete client;  // NOLINT(*-owning-memory): this is the deleter
+  };
+  std::shared_ptr<Client> client(new Client(std::move(backend), std::move(options), std::move(executor)), destroy);
+  if (client->counters_) MetricsAccess::add_client(*client->options_.metrics, client, client->counters_);
+  return client;
 }
 
-void ClientHandle::close() noexcept {
-  if (client_->is_forked()) return;
-  if (client_->must_not_block()) {
-    async::spawn(client_->executor(), close_in_background(client_));
+void Client::add_reference() {
+  const std::lock_guard lock(mutex_);
+  ++references_;
+}
+
+void Client::remove_reference(Closing closing) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (--references_ != 0) return;
+  }
+  close(closing);
+}
+
+void Client::close(Closing closing) noexcept {
+  if (is_forked()) return;
+  if (closing == Closing::in_background || must_not_block() ||
+      options_.dispose_timeout == std::chrono::milliseconds(0)) {
+    async::spawn(executor_, close_in_background(shared_from_this()));
   } else {
-    async::run_blocking(client_->executor(), client_->close());
+    async::run_blocking(executor_, close());
   }
 }
 
-std::shared_ptr<Client> client_of(const ClientHandle& handle) { return handle.client(); }
-std::shared_ptr<Client> client_of(const LeaseState& lease) { return lease.client(); }
-asio::any_io_executor executor_of(const Client& client) { return client.executor(); }
+std::shared_ptr<void> Client::kept_open() {
+  add_reference();
+  return {nullptr, [client = shared_from_this()](void*) {
+            if (!client->is_forked()) client->remove_reference(Closing::wait);
+          }};
+}
+
+asio::any_io_executor executor_of(const ClientPtr& client) {
+  return client ? client->completion_executor() : asio::any_io_executor(asio::system_executor());
+}
+std::exception_ptr refusal_in_child(const Client& client) {
+  return client.is_forked() ? std::make_exception_ptr(os::OriginProcess::refusal()) : nullptr;
+}
 asio::any_io_executor coroutine_executor_of(const Client& client) { return client.coroutine_executor(); }
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

@@ -1,4 +1,4 @@
-// Many deadlines, the earliest at hand.
+// A priority queue of deadlines.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 
-// A binary heap of items that know their own place in it (`std::size_t heap_place`), so that one can be moved or
-// removed in logarithmic time without a search. Costs an entry per item and nothing else: a hundred thousand leases are
-// usual.
+// A binary heap of items that store their own position in it (`std::size_t heap_place`), so that one can be moved or
+// removed in logarithmic time without a search. Needs one entry per item and no other memory, because a client may have
+// a hundred thousand leases.
 template <typename Item, typename Time>
 class DeadlineHeap {
  public:
@@ -36,7 +38,7 @@ class DeadlineHeap {
     const std::size_t place = item.heap_place;
     if (place == nowhere) return;
     item.heap_place = nowhere;
-    // Kept alive until the heap is whole again, in case this was the last reference.
+    // Kept alive until the heap is consistent again, because this may be the last reference.
     const std::shared_ptr<Item> removed = std::move(entries_[place].item);
     if (place + 1 != entries_.size()) {
       entries_[place] = std::move(entries_.back());
@@ -44,6 +46,13 @@ class DeadlineHeap {
     }
     entries_.pop_back();
     if (place < entries_.size()) sift(place);
+  }
+
+  [[nodiscard]] std::vector<std::shared_ptr<Item>> all() const {
+    std::vector<std::shared_ptr<Item>> items;
+    items.reserve(entries_.size());
+    for (const auto& entry : entries_) items.push_back(entry.item);
+    return items;
   }
 
   // Empties the heap.
@@ -89,4 +98,6 @@ class DeadlineHeap {
   std::vector<Entry> entries_;
 };
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

@@ -8,38 +8,45 @@
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
-asio::awaitable<void> dispose_in_background(std::shared_ptr<detail::LeaseState> state) {
-  co_await detail::dispose_lease(std::move(state));
-}
-
-// What the destructor does. Throws nothing: dispose() turns what goes wrong into something to report.
+// Releases as the destructor does. Does not throw: LeaseState::dispose() returns errors.
 void dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
   if (!state) return;
   const auto client = state->client();
   if (client->is_forked()) {
-    // The lock is the parent's, and the state may have been copied in the middle of a change: leave it alone.
+    // The lock belongs to the parent, and the fork may have copied the state in the middle of a change.
     new std::shared_ptr<detail::LeaseState>(std::move(state));  // NOLINT(*-owning-memory): leaked on purpose
-    new std::shared_ptr<detail::Client>(client);                // NOLINT(*-owning-memory): leaked on purpose
     return;
   }
-  if (state->is_over()) return;
-  if (client->must_not_block()) {
-    async::spawn(client->executor(), dispose_in_background(std::move(state)));
-  } else if (const auto error = async::run_blocking(client->executor(), state->dispose())) {
+  auto closing = detail::Client::Closing::wait;
+  if (state->is_over()) {
+    // Nothing to release.
+  } else if (client->must_not_block()) {
+    async::spawn(client->executor(), detail::LeaseState::dispose_in_background(state));
+  } else if (const auto error = async::run_blocking(client->executor(), detail::LeaseState::dispose(state))) {
     state->report(*error);
+    // dispose() has used up the time for waiting.
+    closing = detail::Client::Closing::in_background;
+  } else if (!state->is_over()) {
+    closing = detail::Client::Closing::in_background;
   }
+  state->drop_client(closing);
 }
 
 }  // namespace
 
 Lease::Lease() noexcept = default;
-Lease::Lease(std::shared_ptr<detail::LeaseState> state) noexcept : state_(std::move(state)) {}
-Lease::Lease(Lease&&) noexcept = default;
+Lease::Lease(std::shared_ptr<detail::LeaseState> state) noexcept
+    : state_(std::move(state)), client_(state_->client()) {}
+// NOLINTNEXTLINE(performance-move-constructor-init): a lease that was moved from still knows its client
+Lease::Lease(Lease&& other) noexcept : state_(std::move(other.state_)), client_(other.client_) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
-  if (this != &other) dispose(std::exchange(state_, std::move(other.state_)));
+  if (this == &other) return *this;
+  client_ = other.client_;
+  dispose(std::exchange(state_, std::move(other.state_)));
   return *this;
 }
 
@@ -56,7 +63,7 @@ std::chrono::milliseconds Lease::remaining() const noexcept {
   return state_ ? state_->remaining() : std::chrono::milliseconds(0);
 }
 
-std::chrono::nanoseconds Lease::deadline() const noexcept { return state_->deadline(); }
+BootClock::time_point Lease::deadline() const noexcept { return state_->deadline(); }
 
 std::stop_token Lease::lost() const noexcept { return state_ ? state_->lost() : std::stop_token(); }
 
@@ -67,12 +74,24 @@ bool Lease::extend(std::chrono::milliseconds ttl, std::stop_token stop) {
 
 bool Lease::release(std::stop_token stop) {
   if (!state_) return false;
-  return state_->client()->block_on("async_release", [&] { return detail::release_lease(state_, std::move(stop)); });
+  const bool released = state_->client()->block_on("async_release", [&] { return state_->release(std::move(stop)); });
+  if (state_->is_over()) state_->drop_client(detail::Client::Closing::wait);
+  return released;
 }
 
 LockId Lease::detach() {
+  state_->client()->refuse_in_child();
   state_->detach();
+  state_->drop_client(detail::Client::Closing::wait);
   return state_->id();
 }
 
+void detail::end_section(Lease lease, IfLost if_lost) {
+  const auto state = LeaseAccess::take(lease);
+  if (!state) return;
+  dispose(state);
+  if (if_lost == IfLost::fail && !state->client()->is_forked() && state->lock_was_lost()) throw state->lock_lost();
+}
+
+}  // namespace v0_1
 }  // namespace syncguard

@@ -2,24 +2,30 @@
 
 #include <algorithm>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 namespace {
 
 using std::chrono::milliseconds;
 
-// A third of the way: two more tries fit in before the deadline.
+// After a third of the time, so that two more attempts fit in before the deadline.
 LeaseMachine::Time next_renewal(LeaseMachine::Time sent_at, LeaseMachine::Time::duration remaining) {
   return sent_at + std::max<LeaseMachine::Time::duration>(remaining / 3, milliseconds(1));
 }
 
 }  // namespace
 
+milliseconds LeaseMachine::bounded(milliseconds remaining, milliseconds ttl) noexcept {
+  return std::clamp(remaining, milliseconds(0), ttl);
+}
+
 LeaseMachine::LeaseMachine(Time sent_at, milliseconds remaining, milliseconds ttl, Renewal renewal)
     : renewal_(renewal),
       ttl_(ttl),
-      deadline_(sent_at + remaining),
+      deadline_(sent_at + bounded(remaining, ttl)),
       deadline_before_extend_(deadline_),
-      renew_at_(next_renewal(sent_at, remaining)) {}
+      renew_at_(next_renewal(sent_at, bounded(remaining, ttl))) {}
 
 milliseconds LeaseMachine::remaining(Time now) const noexcept {
   if (state_ != State::held || now >= deadline_) return milliseconds(0);
@@ -50,8 +56,8 @@ void LeaseMachine::extend_begins(Time sent_at, milliseconds ttl) noexcept {
 void LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
   extending_ = false;
   ttl_ = ttl;
-  deadline_ = sent_at + remaining;
-  renew_at_ = next_renewal(sent_at, remaining);
+  deadline_ = sent_at + bounded(remaining, ttl);
+  renew_at_ = next_renewal(sent_at, bounded(remaining, ttl));
 }
 
 bool LeaseMachine::extend_refused() noexcept {
@@ -62,10 +68,10 @@ bool LeaseMachine::extend_refused() noexcept {
 void LeaseMachine::extend_failed(Time now, Effect effect, double random) noexcept {
   extending_ = false;
   if (effect == Effect::none) deadline_ = deadline_before_extend_;
-  put_renewal_off(now, random);
+  postpone_renewal(now, random);
 }
 
-void LeaseMachine::put_renewal_off(Time now, double random) noexcept {
+void LeaseMachine::postpone_renewal(Time now, double random) noexcept {
   const milliseconds pause = std::clamp(ttl_ / 20, milliseconds(5), milliseconds(1000));
   renew_at_ = now + std::chrono::duration_cast<Time::duration>(pause * (0.5 + random / 2));
 }
@@ -86,4 +92,6 @@ bool LeaseMachine::lose() noexcept {
   return true;
 }
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

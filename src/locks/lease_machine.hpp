@@ -1,14 +1,16 @@
-// The rules of holding a lock, without doing any of it: (now, event) -> what to do next.
+// The rules of holding a lock, as a pure state machine: (now, event) -> next state.
 #pragma once
 
-#include "async/boot_clock.hpp"
+#include <syncguard/boot_clock.hpp>
 
 #include <syncguard/error.hpp>
 
 #include <chrono>
 #include <optional>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 
 // One lease. All times are on the BootClock.
 //
@@ -16,11 +18,11 @@ namespace syncguard::detail {
 //   -----  --------------------------------------  -----------------------------------------------------------
 //   held   tick, deadline passed                   lost: fire lost()
 //          tick, renewal due                       held: send an extend
-//          extended                                held: deadline = sending + remaining, next renewal from there
+//          extended                                held: deadline = time of sending + remaining, next renewal later
 //          extend refused                          lost: fire lost()
 //          extend begins                           held: the earlier of the deadlines before and after it
-//          extend failed                           held: renewal soon again; not in doubt: the deadline before it
-//          release begins                          releasing: no more renewals, lost() stays silent
+//          extend failed                           held: renewal again soon; if not in doubt, the deadline before it
+//          release begins                          releasing: no more renewals, lost() does not fire
 //          client closed                           over: fire lost()
 //   lost   release begins                          releasing
 //   releasing  release failed                      releasing: release may be called again
@@ -29,38 +31,45 @@ namespace syncguard::detail {
 // The deadline counts from before the granting request was sent, so it passes before the store's own.
 class LeaseMachine {
  public:
-  using Time = async::BootClock::time_point;
+  using Time = BootClock::time_point;
   enum class Renewal { none, automatic };
   enum class State { held, releasing, lost, over };
   enum class Due { nothing, renewal, lost };
+
+  // Limits the remaining time in a reply to the requested ttl, because a broken or hostile server may send anything.
+  // The functions below apply it.
+  [[nodiscard]] static std::chrono::milliseconds bounded(std::chrono::milliseconds remaining,
+                                                         std::chrono::milliseconds ttl) noexcept;
 
   LeaseMachine(Time sent_at, std::chrono::milliseconds remaining, std::chrono::milliseconds ttl, Renewal renewal);
 
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] std::chrono::milliseconds ttl() const noexcept { return ttl_; }
   [[nodiscard]] Time deadline() const noexcept { return deadline_; }
-  // What is left until the deadline; zero unless held.
+  // The time until the deadline; zero unless held.
   [[nodiscard]] std::chrono::milliseconds remaining(Time now) const noexcept;
 
-  // When tick has something to do; nothing if never.
+  // When to call tick; nullopt if never.
   [[nodiscard]] std::optional<Time> next_tick() const noexcept;
-  // What is due now. A renewal stays due until its request begins.
+  // Returns what is due now. A renewal stays due until its request starts.
   Due tick(Time now) noexcept;
 
-  // An extend is about to be sent; one of the three below will follow, and no renewal is due before. From now on it may
-  // have taken effect, so that a shorter ttl counts at once.
+  // An extend is about to be sent; one of the three functions below will follow, and no renewal is due before that. The
+  // extend may take effect from now on, so a shorter ttl counts immediately.
   void extend_begins(Time sent_at, std::chrono::milliseconds ttl) noexcept;
   void extended(Time sent_at, std::chrono::milliseconds remaining, std::chrono::milliseconds ttl) noexcept;
-  // True if lost() must fire.
+  // Returns true if lost() must fire.
   [[nodiscard]] bool extend_refused() noexcept;
   void extend_failed(Time now, Effect effect, double random) noexcept;
-  // The next renewal comes a little later, also where its request could not even begin. random, from [0, 1), spreads
-  // it.
-  void put_renewal_off(Time now, double random) noexcept;
+  // Schedules the next renewal a little later, after a failed request or one that could not start. random, from [0, 1),
+  // adds jitter.
+  void postpone_renewal(Time now, double random) noexcept;
 
   void release_begins() noexcept;
   void end() noexcept { state_ = State::over; }
-  // The client was closed. True if lost() must fire.
+  // The store has lost the lock. Returns true if lost() must fire.
+  [[nodiscard]] bool gone() noexcept { return lose(); }
+  // The client was closed. Returns true if lost() must fire.
   [[nodiscard]] bool closed() noexcept;
 
  private:
@@ -75,4 +84,6 @@ class LeaseMachine {
   Time renew_at_;
 };
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

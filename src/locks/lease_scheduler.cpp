@@ -3,40 +3,53 @@
 #include "async/spawn.hpp"
 #include "locks/lease_state.hpp"
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 namespace {
 
-constexpr std::chrono::milliseconds linger{100};
+constexpr std::chrono::milliseconds idle_grace_period{100};
 
 }  // namespace
 
 LeaseScheduler::LeaseScheduler(const asio::any_io_executor& executor, Idle idle)
     : executor_(executor), idle_(idle), timer_(executor) {}
 
-void LeaseScheduler::schedule(const std::shared_ptr<LeaseState>& lease, Time due) {
+bool LeaseScheduler::schedule(const std::shared_ptr<LeaseState>& lease, Time due) {
   bool start = false;
   {
     const std::lock_guard lock(mutex_);
-    if (closed_) return;
+    if (closed_) return false;
     leases_.set(lease, due);
     arm_by(due);
     start = !std::exchange(running_, true);
   }
   if (start) async::spawn(executor_, run(shared_from_this()));
+  return true;
 }
 
 void LeaseScheduler::remove(LeaseState& lease) {
   const std::lock_guard lock(mutex_);
   leases_.remove(lease);
-  // Not at once: one short lease after the other would start and end the waiting each time.
-  if (leases_.empty() && idle_ == Idle::let_executor_go && running_) arm_by(async::BootClock::now() + linger);
+  // Not immediately: consecutive short leases would start and stop the wait each time.
+  if (leases_.empty() && idle_ == Idle::stop_executor && running_) arm_by(BootClock::now() + idle_grace_period);
 }
 
-// Removing a lease leaves the timer as it is: it then rings for nothing, which is cheaper than setting it each time.
+// Removing a lease does not change the timer. A spurious wake-up is cheaper than setting the timer each time.
 void LeaseScheduler::arm_by(Time due) {
   if (due >= armed_) return;
   armed_ = due;
   timer_.arm(due);
+}
+
+std::vector<std::shared_ptr<LeaseState>> LeaseScheduler::locks_are_gone() {
+  std::vector<std::shared_ptr<LeaseState>> leases;
+  {
+    const std::lock_guard lock(mutex_);
+    leases = leases_.all();
+  }
+  for (const auto& lease : leases) lease->lock_is_gone();
+  return leases;
 }
 
 std::vector<std::shared_ptr<LeaseState>> LeaseScheduler::close() {
@@ -48,19 +61,19 @@ std::vector<std::shared_ptr<LeaseState>> LeaseScheduler::close() {
 
 asio::awaitable<void> LeaseScheduler::run(std::shared_ptr<LeaseScheduler> self) {
   for (;;) {
-    co_await self->timer_.wait();
+    if (!co_await self->timer_.wait()) co_return;
     std::vector<std::shared_ptr<LeaseState>> due;
     {
       const std::lock_guard lock(self->mutex_);
       self->armed_ = Time::max();
-      const auto now = async::BootClock::now();
+      const auto now = BootClock::now();
       auto& leases = self->leases_;
       while (!leases.empty() && leases.earliest() <= now) {
         due.push_back(leases.earliest_item());
-        // Off the top until its tick says when it is due again, yet still known.
+        // Moved to the end, not removed: its tick() sets the next due time.
         leases.set(due.back(), Time::max());
       }
-      if (self->closed_ || (leases.empty() && self->idle_ == Idle::let_executor_go)) {
+      if (self->closed_ || (leases.empty() && self->idle_ == Idle::stop_executor)) {
         self->running_ = false;
         co_return;
       }
@@ -70,4 +83,6 @@ asio::awaitable<void> LeaseScheduler::run(std::shared_ptr<LeaseScheduler> self) 
   }
 }
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

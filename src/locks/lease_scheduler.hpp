@@ -11,25 +11,31 @@
 #include <mutex>
 #include <vector>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 
 class LeaseState;
 
-// Calls LeaseState::tick() on the client's executor when it is due. Knows every lease that is not over. Thread-safe.
+// Calls LeaseState::tick() on the client's executor when it is due. Contains every lease that is not over. Thread-safe.
 class LeaseScheduler : public std::enable_shared_from_this<LeaseScheduler> {
  public:
-  using Time = async::BootClock::time_point;
-  enum class Idle { keep_waiting, let_executor_go };
+  using Time = BootClock::time_point;
+  enum class Idle { keep_waiting, stop_executor };
 
-  // let_executor_go: soon after the last lease is gone, nothing of ours keeps the executor's context from running out
+  // With stop_executor, the timer stops soon after the last lease is gone, so that the executor's context can run out
   // of work.
   LeaseScheduler(const asio::any_io_executor& executor, Idle idle);
 
-  // Adds the lease, or moves it to another time.
-  void schedule(const std::shared_ptr<LeaseState>& lease, Time due);
+  // Adds the lease, or moves it to another time. Returns false after close().
+  bool schedule(const std::shared_ptr<LeaseState>& lease, Time due);
   void remove(LeaseState& lease);
 
-  // Ends the scheduling; returns all leases that were not over.
+  // Marks every lease as lost, because the store has lost its locks. Returns the leases: each may hold the last
+  // reference to its client, which a thread of the backend must not destroy.
+  [[nodiscard]] std::vector<std::shared_ptr<LeaseState>> locks_are_gone();
+
+  // Stops the timer, and returns all leases that were not over.
   std::vector<std::shared_ptr<LeaseState>> close();
 
  private:
@@ -46,4 +52,6 @@ class LeaseScheduler : public std::enable_shared_from_this<LeaseScheduler> {
   bool closed_ = false;
 };
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

@@ -1,15 +1,23 @@
 #include "locks/lease_state.hpp"
 
 #include "async/spawn.hpp"
+#include "core/durations.hpp"
 #include "core/validation.hpp"
 #include "locks/client.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 
-using async::BootClock;
+namespace {
+
+// How often closing checks whether lost() has fired: a stop_source notifies only its callbacks, and those may block.
+constexpr std::chrono::milliseconds lost_check{1};
+
+}  // namespace
 
 LeaseState::LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Callbacks> callbacks, Key key,
                        const LockId& id, const Grant& grant)
@@ -18,30 +26,69 @@ LeaseState::LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Cal
       key_(std::move(key)),
       id_(id),
       fence_(grant.reply.fence),
+      sent_at_(grant.sent_at),
       expires_at_(grant.reply.expires_at),
       machine_(grant.sent_at, grant.reply.remaining, grant.ttl, grant.renewal) {}
 
-void LeaseState::start() {
-  const std::lock_guard lock(mutex_);
-  reschedule();
+LeaseState::~LeaseState() {
+  // Still held if the application's executor stopped before the lock was released.
+  if (!client_->is_forked()) count_end();
 }
 
-Timestamp LeaseState::expires_at() const noexcept {
+bool LeaseState::start() {
   const std::lock_guard lock(mutex_);
+  if (!client_->scheduler().schedule(shared_from_this(), machine_.next_tick().value_or(LeaseScheduler::Time::max()))) {
+    machine_.end();
+    return false;
+  }
+  client_->add_reference();
+  keeps_client_open_ = true;
+  counts_as_held_ = true;
+  if (auto* const counters = client_->counters()) counters->lease_begins();
+  return true;
+}
+
+void LeaseState::drop_client(Client::Closing closing) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(keeps_client_open_, false)) return;
+  }
+  client_->remove_reference(closing);
+}
+
+// The next four may be called in a forked child, where the mutex may have been copied locked.
+
+Timestamp LeaseState::expires_at() const noexcept {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!client_->is_forked()) lock.lock();  // in a child no other thread changes it
   return expires_at_;
 }
 
 std::chrono::milliseconds LeaseState::remaining() const noexcept {
+  if (client_->is_forked()) return {};
   const std::lock_guard lock(mutex_);
   return machine_.remaining(BootClock::now());
 }
 
-std::chrono::nanoseconds LeaseState::deadline() const noexcept {
+BootClock::time_point LeaseState::deadline() const noexcept {
+  if (client_->is_forked()) return {};
   const std::lock_guard lock(mutex_);
-  return machine_.deadline().time_since_epoch();
+  return machine_.deadline();
+}
+
+std::chrono::steady_clock::time_point LeaseState::steady_deadline() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(machine_.deadline() - BootClock::now());
+}
+
+bool LeaseState::lock_was_lost() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return release_found_no_lock_ || (fires_lost_ && !released_);
 }
 
 bool LeaseState::is_over() const noexcept {
+  if (client_->is_forked()) return true;
   const std::lock_guard lock(mutex_);
   return machine_.state() == LeaseMachine::State::over;
 }
@@ -61,9 +108,13 @@ void LeaseState::tick() {
       break;
     case LeaseMachine::Due::lost:
       fire_lost();
-      break;
+      count_loss(EventReason::expired);
+      reschedule();
+      lock.unlock();
+      drop_client(Client::Closing::in_background);
+      return;
     case LeaseMachine::Due::renewal:
-      if (turn_taken_) break;  // a request of the application's is under way, and reschedules when it is over
+      if (turn_taken_) break;  // a request of the application is pending and reschedules when it ends
       turn_taken_ = true;
       renewal_stop_ = std::stop_source();
       const auto stop = renewal_stop_.get_token();
@@ -74,8 +125,36 @@ void LeaseState::tick() {
   reschedule();
 }
 
+void LeaseState::lock_is_gone() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!machine_.gone()) return;
+    fire_lost();
+    count_loss(EventReason::not_found);
+    reschedule();
+  }
+  drop_client(Client::Closing::in_background);
+}
+
 void LeaseState::fire_lost() {
-  client_->notify([lost = lost_]() mutable { lost.request_stop(); });
+  fires_lost_ = true;
+  client_->notify_lost(lost_);
+}
+
+void LeaseState::count_loss(EventReason reason) {
+  if (!counts_as_held_) return;
+  observe(EventType::lost, Outcome::failed(reason), BootClock::now() - sent_at_);
+  count_end();
+}
+
+void LeaseState::count_end() {
+  if (!std::exchange(counts_as_held_, false)) return;
+  observe(EventType::held, {}, BootClock::now() - sent_at_);
+  if (auto* const counters = client_->counters()) counters->lease_ends();
+}
+
+void LeaseState::observe(EventType type, const Outcome& outcome, std::chrono::nanoseconds duration) const noexcept {
+  client_->observe({type, outcome, duration, key_.str(), id_.view()});
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -86,7 +165,7 @@ class LeaseState::Turn {
   explicit Turn(LeaseState& lease) : lease_(lease) {}
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
-  ~Turn() { lease_.give_turn_back(); }
+  ~Turn() { lease_.end_turn(); }
 
  private:
   LeaseState& lease_;
@@ -94,40 +173,33 @@ class LeaseState::Turn {
 
 asio::awaitable<void> LeaseState::take_turn(const CallLimits& limits) {
   for (;;) {
-    std::shared_ptr<async::WakeUp> wake_up;
+    std::optional<async::Event> end;
     {
       const std::lock_guard lock(mutex_);
       if (!std::exchange(turn_taken_, true)) co_return;
-      wake_up = std::make_shared<async::WakeUp>();
-      waiting_for_turn_.push_back(wake_up);
+      if (!turn_ends_) turn_ends_.emplace();
+      end = turn_ends_;
     }
-    switch (co_await wake_up->wait(limits.deadline, limits.stop)) {
-      case async::WakeUp::Reason::woken:
-        break;
-      case async::WakeUp::Reason::timed_out:
-        throw LockError(ErrorCode::network_timeout, "another request of the same lease did not end in time")
-            .about(key_.str(), id_.view());
-      case async::WakeUp::Reason::stopped:
-        throw LockError(ErrorCode::aborted, "a stop was requested").about(key_.str(), id_.view());
+    try {
+      co_await end->wait(limits, "timed out waiting for another request of the same lease");
+    } catch (const LockError& error) {
+      throw error.about(key_.str(), id_.view());
     }
   }
 }
 
-void LeaseState::give_turn_back() noexcept {
-  std::vector<std::shared_ptr<async::WakeUp>> waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    turn_taken_ = false;
-    waiting.swap(waiting_for_turn_);
-    reschedule();
-  }
-  for (const auto& wake_up : waiting) wake_up->wake();
+void LeaseState::end_turn() noexcept {
+  const std::lock_guard lock(mutex_);
+  turn_taken_ = false;
+  if (const auto end = std::exchange(turn_ends_, std::nullopt)) end->set();
+  reschedule();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Requests
 
-asio::awaitable<bool> LeaseState::send_extend(std::chrono::milliseconds ttl, const CallLimits& limits) {
+asio::awaitable<LeaseState::ExtendResult> LeaseState::send_extend(std::chrono::milliseconds ttl,
+                                                                  const CallLimits& limits) {
   const auto sent_at = BootClock::now();
   {
     const std::lock_guard lock(mutex_);
@@ -138,7 +210,8 @@ asio::awaitable<bool> LeaseState::send_extend(std::chrono::milliseconds ttl, con
   std::exception_ptr error;
   Effect effect = Effect::none;
   try {
-    reply = co_await client_->checked(client_->backend().extend(id_, ttl, limits), key_.str(), id_.view());
+    reply = co_await client_->checked(client_->backend().extend(id_, ttl, limits), key_.str(), id_.view(),
+                                      EventType::extend);
   } catch (const LockError& failure) {
     error = std::current_exception();
     effect = failure.in_doubt() ? Effect::in_doubt : Effect::none;
@@ -150,48 +223,67 @@ asio::awaitable<bool> LeaseState::send_extend(std::chrono::milliseconds ttl, con
     machine_.extend_failed(BootClock::now(), effect, random);
     std::rethrow_exception(error);
   }
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (const auto* extended = std::get_if<Extended>(&*reply)) {
     expires_at_ = extended->expires_at;
     machine_.extended(sent_at, extended->remaining, ttl);
-    // It may have been given up meanwhile, or have been lost before this answer came; that stands.
+    // The lease may have been detached or lost before this reply arrived; that takes precedence.
     const bool held = machine_.state() == LeaseMachine::State::held;
     if (held && callbacks_->on_extended) {
-      client_->notify([self = shared_from_this(), deadline = machine_.deadline().time_since_epoch()] {
+      client_->notify([self = shared_from_this(), deadline = machine_.deadline()] {
         self->callbacks_->on_extended({self->key_.str(), self->id_.view(), deadline});
       });
     }
-    co_return held;
+    co_return ExtendResult{held, std::nullopt};
   }
-  if (machine_.extend_refused()) fire_lost();
-  co_return false;
+  const auto refusal = reason_of(std::get<Missing>(*reply));
+  const bool lost = machine_.extend_refused();
+  if (lost) {
+    fire_lost();
+    count_loss(refusal);
+  }
+  lock.unlock();
+  if (lost) drop_client(Client::Closing::in_background);
+  co_return ExtendResult{false, refusal};
 }
 
 asio::awaitable<void> LeaseState::renew(std::shared_ptr<LeaseState> self, std::stop_token stop) {
   const Turn turn(*self);
+  const auto start = std::chrono::steady_clock::now();
+  const auto observe = [&](const Outcome& outcome) {
+    self->observe(EventType::renewed, outcome, std::chrono::steady_clock::now() - start);
+  };
   try {
     const Client::Call call(*self->client_, stop);
     const auto ttl = self->machine_.ttl();  // changes only with the turn held
     CallLimits limits = call.limits();
-    // No single renewal may use up the time in which it could be tried again.
+    // One slow renewal must not use up the time for retries.
     limits.deadline =
         std::min(limits.deadline, std::chrono::steady_clock::now() + std::max(ttl / 3, std::chrono::milliseconds(1)));
-    co_await self->send_extend(ttl, limits);
+    const auto result = co_await self->send_extend(ttl, limits);
+    observe(result.refusal ? Outcome::failed(*result.refusal) : Outcome{});
   } catch (const LockError& error) {
+    // A renewal that is aborted makes way for a release.
     if (error.code() != ErrorCode::aborted) {
+      observe(Outcome::failed(error.code()));
       self->client_->log().warn(
-          "renewal",
-          std::string("a lease could not be renewed and is tried again until its deadline: ") + error.what());
+          "renewal", std::string("a lease could not be renewed; retrying until its deadline: ") + error.what());
     }
-    // A client that is being closed refuses it before it begins, and would be asked again at once.
+    // A closing client rejects the renewal before it starts. Without this delay, the renewal would be retried
+    // immediately.
     const double random = self->client_->random(*self->callbacks_);
     const std::lock_guard lock(self->mutex_);
-    self->machine_.put_renewal_off(BootClock::now(), random);
+    self->machine_.postpone_renewal(BootClock::now(), random);
   }
 }
 
 asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::stop_token stop) {
   core::validate_ttl(ttl);
+  if (!client_->is_forked()) {
+    // Checked before the client is used: a lost lease may have been the last to keep its client open.
+    const std::lock_guard lock(mutex_);
+    if (machine_.state() != LeaseMachine::State::held) co_return false;
+  }
   const Client::Call call(*client_, stop);
   const CallLimits limits = call.limits();
   co_await take_turn(limits);
@@ -200,7 +292,7 @@ asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::sto
     const std::lock_guard lock(mutex_);
     if (machine_.state() != LeaseMachine::State::held) co_return false;
   }
-  co_return co_await send_extend(ttl, limits);
+  co_return (co_await send_extend(ttl, limits)).held;
 }
 
 void LeaseState::stop_renewing() {
@@ -211,16 +303,21 @@ void LeaseState::stop_renewing() {
     renewal = renewal_stop_;
     reschedule();
   }
-  // Without the mutex: whatever listens to it runs inside.
+  // Without the mutex, because request_stop() runs stop callbacks.
   renewal.request_stop();
 }
 
 asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
   try {
-    const auto reply = co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view());
+    const auto reply =
+        co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
     const std::lock_guard lock(mutex_);
     machine_.end();
-    co_return std::holds_alternative<Released>(reply);
+    released_ = std::holds_alternative<Released>(reply);
+    release_found_no_lock_ = !released_ && !release_in_doubt_;
+    if (release_found_no_lock_) count_loss(reason_of(std::get<Missing>(reply)));
+    count_end();
+    co_return released_;
   } catch (const LockError& error) {
     const std::lock_guard lock(mutex_);
     release_in_doubt_ = release_in_doubt_ || error.in_doubt();
@@ -228,7 +325,7 @@ asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
   }
 }
 
-asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
+asio::awaitable<bool> LeaseState::release_once(const std::stop_token& stop) {
   if (is_over()) co_return false;
   const Client::Call call(*client_, stop);
   const CallLimits limits = call.limits();
@@ -239,35 +336,109 @@ asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
   co_return co_await send_release(limits);
 }
 
-asio::awaitable<std::optional<LockError>> LeaseState::dispose() {
-  if (is_over()) co_return std::nullopt;
-  std::optional<LockError> failure;
+asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
   try {
-    const Client::Operation operation(*client_, Client::Operation::Purpose::tidying_up);
-    const CallLimits limits = client_->disposal_limits();
-    stop_renewing();
-    co_await take_turn(limits);
-    const Turn turn(*this);
-    if (!is_over() && !was_released_for_close()) {
-      const bool was_ours = co_await send_release(limits);
-      if (!was_ours && !may_have_been_released()) {
-        failure =
-            LockError(ErrorCode::internal, "the lock was gone when it was released: the section outlived its lock")
-                .about(key_.str(), id_.view());
-      }
-    }
+    co_return co_await release_once(stop);
   } catch (const LockError& error) {
-    // Aborted means that the client was closed, which tried to release this lease itself.
-    if (error.code() != ErrorCode::aborted) failure = error;
+    // A lost lease does not keep its client open. If the client is closed by then, its holder has already been notified
+    // of the loss.
+    if (error.code() != ErrorCode::aborted || stop.stop_requested() || !lock_was_lost()) throw;
+    co_return false;
   }
-  // Whatever came of it, nobody is left to try again.
+}
+
+asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono::steady_clock::time_point until) {
+  using std::chrono::steady_clock;
+  const bool waiting = until != steady_clock::time_point::max();
+  std::optional<LockError> failure;
+  for (int retry = 1;; ++retry) {
+    CallLimits limits = client_->disposal_limits();
+    limits.deadline = std::min(limits.deadline, until);
+    try {
+      co_await take_turn(limits);
+      const Turn turn(*this);
+      if (is_over()) co_return std::nullopt;
+      co_await send_release(limits);
+      const std::lock_guard lock(mutex_);
+      failure = std::nullopt;
+      if (release_found_no_lock_) failure = lock_lost();
+      break;
+    } catch (const LockError& error) {
+      // The store's error is more helpful than "the client was closed".
+      if (!failure || error.code() != ErrorCode::aborted) failure = error;
+      if (!error.retryable()) break;
+    }
+    const auto now = steady_clock::now();
+    const auto deadline = steady_deadline();
+    // At the deadline the lock has expired in the store.
+    if (now >= deadline) break;
+    if (now >= until || (waiting && client_->releases_in_background())) co_return failure;
+    const auto delay = std::chrono::duration_cast<steady_clock::duration>(
+        core::retry_delay(WaitOptions{}, retry, client_->random(*callbacks_)));
+    const auto next = std::min(std::min(now + delay, until), deadline);
+    const auto result = co_await async::sleep_until(next, limits.stop);
+    if (result == async::WaitResult::stopped) break;
+  }
   end();
   co_return failure;
+}
+
+bool LeaseState::begin_disposal() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (machine_.state() == LeaseMachine::State::over) return false;
+    disposing_ = true;
+  }
+  stop_renewing();
+  return true;
+}
+
+asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<LeaseState> self) {
+  const auto until = self->client_->disposal_deadline();
+  if (!until) {
+    async::spawn(self->client_->executor(), dispose_in_background(self));
+    co_return std::nullopt;
+  }
+  try {
+    // Created before begin_disposal(), so that closing waits for this release.
+    const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
+    if (!self->begin_disposal()) co_return std::nullopt;
+    auto failure = co_await self->release_until(*until);
+    if (!self->is_over()) {
+      self->client_->disposal_timed_out();
+      async::spawn(self->client_->executor(), retry_release(self));
+    }
+    co_return failure;
+  } catch (const LockError&) {
+    // The client was closed, and with it the lease.
+    co_return std::nullopt;
+  }
+}
+
+asio::awaitable<void> LeaseState::dispose_in_background(std::shared_ptr<LeaseState> self) {
+  try {
+    const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
+    if (!self->begin_disposal()) co_return;
+    if (const auto failure = co_await self->release_until(std::chrono::steady_clock::time_point::max())) {
+      self->client_->notify([self, error = *failure] { self->report(error); });
+    }
+  } catch (const LockError&) {  // NOLINT(bugprone-empty-catch): the client was closed, and with it the lease
+  }
+}
+
+// Continues a release that timed out in a destructor, which has reported the error.
+asio::awaitable<void> LeaseState::retry_release(std::shared_ptr<LeaseState> self) {
+  try {
+    const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
+    co_await self->release_until(std::chrono::steady_clock::time_point::max());
+  } catch (const LockError&) {  // NOLINT(bugprone-empty-catch): the client was closed
+  }
 }
 
 void LeaseState::end() {
   const std::lock_guard lock(mutex_);
   machine_.end();
+  count_end();
   reschedule();
 }
 
@@ -276,40 +447,66 @@ void LeaseState::detach() {
   end();
 }
 
+LeaseState::AtClose LeaseState::client_closes() {
+  const std::lock_guard lock(mutex_);
+  // The destructor of the Lease releases the lock, and closing waits for it.
+  if (disposing_ || machine_.state() == LeaseMachine::State::over) return AtClose::nothing;
+  if (machine_.closed()) fire_lost();
+  count_end();
+  return AtClose::release;
+}
+
 asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
   try {
+    co_await lost_fired(limits);
     co_await take_turn(limits);
     const Turn turn(*this);
-    if (is_over()) co_return;
-    co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view());
-    const std::lock_guard lock(mutex_);
-    released_for_close_ = true;
+    co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
   } catch (const LockError& error) {
     client_->notify([self = shared_from_this(), error] { self->report(error); });
   }
 }
 
-bool LeaseState::was_released_for_close() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return released_for_close_;
+asio::awaitable<void> LeaseState::lost_fired(const CallLimits& limits) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!fires_lost_) co_return;
+  }
+  while (!lost_.stop_requested()) {
+    if (std::chrono::steady_clock::now() >= limits.deadline) {
+      throw LockError(
+          ErrorCode::network_timeout,
+          "the lock was not released when the client was closed, because its holder could not be notified in "
+          "time; it expires after its ttl")
+          .about(key_.str(), id_.view());
+    }
+    (void)co_await async::sleep_until(std::chrono::steady_clock::now() + lost_check);
+  }
 }
 
-bool LeaseState::may_have_been_released() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return release_in_doubt_;
-}
-
-void LeaseState::client_closed() {
-  const std::lock_guard lock(mutex_);
-  if (machine_.closed()) fire_lost();
+LockError LeaseState::lock_lost() const {
+  return LockError(ErrorCode::lock_lost,
+                   "the lock was gone before it was released: the section outlived its lock; use a longer ttl or "
+                   "auto_extend, "
+                   "and watch lost()")
+      .about(key_.str(), id_.view());
 }
 
 void LeaseState::report(const LockError& error) const noexcept {
-  if (!callbacks_->on_release_error) return;
   try {
-    callbacks_->on_release_error(error, {key_.str(), id_.view()});
+    if (callbacks_->on_release_error) {
+      callbacks_->on_release_error(error, {key_.str(), id_.view()});
+    } else if (error.code() == ErrorCode::lock_lost) {
+      client_->log().warn("lock-lost", error.what());
+    } else {
+      client_->log().warn("release", std::string("a lock could not be released and stays held until it expires, "
+                                                 "unless a later attempt succeeds: ") +
+                                         error.what());
+    }
   } catch (...) {  // NOLINT(bugprone-empty-catch): by contract
   }
 }
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

@@ -1,7 +1,8 @@
-// What a Lease owns: the machine that knows the rules, and the requests that carry them out.
+// The state of a Lease: its LeaseMachine, and the requests that the machine asks for.
 #pragma once
 
-#include "async/wake_up.hpp"
+#include "async/event.hpp"
+#include "locks/client.hpp"
 #include "locks/lease_machine.hpp"
 
 #include <syncguard/backend.hpp>
@@ -17,12 +18,12 @@
 #include <stop_token>
 #include <vector>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 
-class Client;
-
-// Thread-safe: the application's calls, renewals and the closing of the client may meet here. One request is in flight
-// at a time; who comes meanwhile waits for its turn.
+// Thread-safe: calls of the application, renewals and the closing of the client may run concurrently. One request is in
+// flight at a time; others wait for their turn.
 class LeaseState : public std::enable_shared_from_this<LeaseState> {
  public:
   struct Grant {
@@ -34,9 +35,12 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
 
   LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Callbacks> callbacks, Key key, const LockId& id,
              const Grant& grant);
+  LeaseState(const LeaseState&) = delete;
+  LeaseState& operator=(const LeaseState&) = delete;
+  ~LeaseState();
 
-  // Starts to watch the deadline.
-  void start();
+  // Starts to watch the deadline, and keeps the client open. Returns false if the client is closing.
+  [[nodiscard]] bool start();
 
   [[nodiscard]] const std::shared_ptr<Client>& client() const noexcept { return client_; }
   [[nodiscard]] const Key& key() const noexcept { return key_; }
@@ -45,46 +49,77 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   [[nodiscard]] Timestamp expires_at() const noexcept;
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
   // On the boot clock.
-  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept;
+  [[nodiscard]] BootClock::time_point deadline() const noexcept;
   [[nodiscard]] bool is_over() const noexcept;
   [[nodiscard]] std::stop_token lost() const noexcept { return lost_.get_token(); }
+  // Whether the lock was gone before it was released: the release found it gone, or lost() fired and no later release
+  // succeeded.
+  [[nodiscard]] bool lock_was_lost() const noexcept;
 
   // Called by the scheduler.
   void tick();
 
+  // The store has lost the lock.
+  void lock_is_gone();
+
   asio::awaitable<bool> extend(std::chrono::milliseconds ttl, std::stop_token stop);
   asio::awaitable<bool> release(std::stop_token stop);
-  // Releases as the destructor of a Lease does; what went wrong, if anything did.
-  asio::awaitable<std::optional<LockError>> dispose();
+  // Releases as the destructor of a Lease does: retries after transient errors for as long as a destructor may wait
+  // (Client::disposal_deadline), then continues in the background. Returns the error to report, if any.
+  static asio::awaitable<std::optional<LockError>> dispose(std::shared_ptr<LeaseState> self);
+  // The same without waiting: retries until the lease's deadline, and reports the error itself.
+  static asio::awaitable<void> dispose_in_background(std::shared_ptr<LeaseState> self);
   void detach();
-  // The client is being closed: releases as far as that works.
+  // The lease no longer keeps its client open. Later calls do nothing. The caller must not hold a mutex.
+  void drop_client(Client::Closing closing) noexcept;
+  // The client is being closed: the lease is over, and lost if it was held. Returns whether its lock must still be
+  // released.
+  enum class AtClose { nothing, release };
+  AtClose client_closes();
+  // Makes one attempt to release, after lost() has fired. Reports an error.
   asio::awaitable<void> release_for_close(const CallLimits& limits);
-  // The client was closed: a lease that was still held is lost.
-  void client_closed();
 
-  // Tells on_release_error, which must not throw into anything of ours.
+  // The error of a section that outlived its lock.
+  [[nodiscard]] LockError lock_lost() const;
+  // Calls on_release_error, or logs a warning if it is not set.
   void report(const LockError& error) const noexcept;
 
   // Owned by LeaseScheduler.
   std::size_t heap_place = static_cast<std::size_t>(-1);
 
  private:
-  // The right to have the one request in flight.
+  // The right to have the lease's only request in flight.
   class Turn;
   asio::awaitable<void> take_turn(const CallLimits& limits);
-  void give_turn_back() noexcept;
+  void end_turn() noexcept;
 
   static asio::awaitable<void> renew(std::shared_ptr<LeaseState> self, std::stop_token stop);
-  // With the turn held.
-  asio::awaitable<bool> send_extend(std::chrono::milliseconds ttl, const CallLimits& limits);
+  struct ExtendResult {
+    bool held;
+    std::optional<EventReason> refusal;
+  };
+  // These two require the turn.
+  asio::awaitable<ExtendResult> send_extend(std::chrono::milliseconds ttl, const CallLimits& limits);
   asio::awaitable<bool> send_release(const CallLimits& limits);
+  // Afterwards the lease is over, unless the last error was transient and the lease's deadline has not passed.
+  asio::awaitable<std::optional<LockError>> release_until(std::chrono::steady_clock::time_point until);
+  asio::awaitable<bool> release_once(const std::stop_token& stop);
+  static asio::awaitable<void> retry_release(std::shared_ptr<LeaseState> self);
 
-  [[nodiscard]] bool was_released_for_close() const noexcept;
-  [[nodiscard]] bool may_have_been_released() const noexcept;
+  // Returns false if the lease is over.
+  bool begin_disposal();
+  asio::awaitable<void> lost_fired(const CallLimits& limits);
+  [[nodiscard]] std::chrono::steady_clock::time_point steady_deadline() const noexcept;
   void stop_renewing();
   void end();
-  void reschedule();  // with mutex_ held
+  void observe(EventType type, const Outcome& outcome, std::chrono::nanoseconds duration) const noexcept;
+  // These four require mutex_.
+  void reschedule();
   void fire_lost();
+  // Reports the loss, unless the lease was no longer held.
+  void count_loss(EventReason reason);
+  // Reports how long the lease was held. Later calls do nothing.
+  void count_end();
 
   const std::shared_ptr<Client> client_;
   const std::shared_ptr<const Callbacks> callbacks_;
@@ -92,16 +127,24 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   const LockId id_;
   const Fence fence_;
   const std::stop_source lost_;
+  const BootClock::time_point sent_at_;
 
   mutable std::mutex mutex_;
   Timestamp expires_at_;
   LeaseMachine machine_;
   bool turn_taken_ = false;
-  bool released_for_close_ = false;  // though still to be called lost
-  bool release_in_doubt_ = false;    // if it is gone, then perhaps by our own request
-  std::vector<std::shared_ptr<async::WakeUp>> waiting_for_turn_;
-  // Of the renewal that is under way.
+  bool keeps_client_open_ = false;
+  bool counts_as_held_ = false;
+  bool fires_lost_ = false;        // or has fired it
+  bool disposing_ = false;         // the destructor of the Lease is releasing it
+  bool release_in_doubt_ = false;  // if the lock is gone, an earlier release may have removed it
+  bool released_ = false;
+  bool release_found_no_lock_ = false;
+  std::optional<async::Event> turn_ends_;  // set when the turn ends
+  // Stops the pending renewal.
   std::stop_source renewal_stop_{std::nostopstate};
 };
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

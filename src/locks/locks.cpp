@@ -4,28 +4,48 @@
 #include <syncguard/async.hpp>
 #include <syncguard/registry.hpp>
 
+#include <chrono>
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <system_error>
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
-using detail::LocksAccess;
+// One line for each operation: type, result, duration, and identifiers as hashes.
+std::string described(const LockEvent& event) {
+  char duration[32];
+  std::snprintf(duration, sizeof duration, "%.1f ms",
+                std::chrono::duration<double, std::milli>(event.duration).count());
+  std::string text = std::string(to_string(event.type)) + ": " + std::string(to_string(event.result));
+  if (event.reason) text += " (" + std::string(to_string(*event.reason)) + ")";
+  if (event.error) text += " (" + std::string(to_string(*event.error)) + ")";
+  text += std::string(" in ") + duration;
+  if (!event.key_hash.empty()) text += ", key " + event.key_hash + " (hashed)";
+  if (!event.lock_id_hash.empty()) text += ", lock id " + event.lock_id_hash + " (hashed)";
+  if (event.dropped_before != 0) text += "; " + std::to_string(event.dropped_before) + " lines before it were dropped";
+  return text;
+}
 
 Locks make_locks(std::unique_ptr<Backend> backend, ClientOptions options,
                  std::optional<asio::any_io_executor> executor) {
-  if (!backend) throw LockError(ErrorCode::invalid_argument, "there is no backend");
+  if (!backend) throw LockError(ErrorCode::invalid_argument, "the backend must not be null");
+  if (options.log.debugging()) {
+    backend = with_telemetry(
+        std::move(backend), {.on_event = [log = options.log](const LockEvent& event) { log.debug(described(event)); }});
+  }
   if (options.telemetry) backend = with_telemetry(std::move(backend), *std::exchange(options.telemetry, {}));
   auto callbacks = std::make_shared<const Callbacks>(options.callbacks);
   try {
-    auto client = std::make_shared<detail::Client>(std::move(backend), std::move(options), std::move(executor));
-    return LocksAccess::make(std::make_shared<detail::ClientHandle>(std::move(client)), std::move(callbacks));
+    auto client = detail::Client::make(std::move(backend), std::move(options), std::move(executor));
+    return detail::make_locks(std::move(client), std::move(callbacks));
   } catch (const std::system_error& error) {
     throw LockError(ErrorCode::internal,
-                    std::string("the system has no thread or descriptor left for a client: ") + error.what(),
-                    Effect::none, {.cause = std::current_exception()});
+                    std::string("cannot create the threads or descriptors of a client: ") + error.what(), Effect::none,
+                    {.cause = std::current_exception()});
   }
 }
 
@@ -51,84 +71,133 @@ Locks open_on(asio::any_io_executor executor, std::unique_ptr<Backend> backend, 
 Locks::Locks(std::unique_ptr<Backend> backend, ClientOptions options)
     : Locks(make_locks(std::move(backend), std::move(options), std::nullopt)) {}
 
-Locks::Locks(std::shared_ptr<detail::ClientHandle> handle, std::shared_ptr<const Callbacks> callbacks)
-    : handle_(std::move(handle)), callbacks_(std::move(callbacks)) {}
+Locks detail::make_locks(std::shared_ptr<Client> client, std::shared_ptr<const Callbacks> callbacks) {
+  Locks locks;
+  locks.keeps_open_ = client->kept_open();
+  locks.client_ = std::move(client);
+  locks.callbacks_ = std::move(callbacks);
+  return locks;
+}
 
 Locks Locks::with(Callbacks callbacks) const {
-  return {handle_, std::make_shared<const Callbacks>(std::move(callbacks))};
+  Locks copy = *this;
+  copy.callbacks_ = std::make_shared<const Callbacks>(std::move(callbacks));
+  return copy;
 }
 
-void Locks::close() { handle_->close(); }
-
-std::optional<Lease> Locks::try_acquire(const Key& key, TryOptions options, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_try_acquire",
-                          [&] { return detail::try_acquire(client, callbacks_, key, options, std::move(stop)); });
+void Locks::close() const {
+  client_->refuse_in_child();
+  client_->close(detail::Client::Closing::wait);
 }
 
-Lease Locks::acquire(const Key& key, AcquireOptions options, std::stop_token stop) {
-  const auto& client = handle_->client();
+std::optional<Lease> Locks::try_acquire(const Key& key, TryOptions options, std::stop_token stop) const {
+  return client_->block_on("async_try_acquire",
+                           [&] { return detail::try_acquire(client_, callbacks_, key, options, std::move(stop)); });
+}
+
+Lease Locks::acquire(const Key& key, AcquireOptions options, std::stop_token stop) const {
   const auto wait_stop = detail::take_wait_stop(options);
-  return client->block_on(
-      "async_acquire", [&] { return detail::acquire(client, callbacks_, key, options, std::move(stop), wait_stop); });
+  return client_->block_on(
+      "async_acquire", [&] { return detail::acquire(client_, callbacks_, key, options, std::move(stop), wait_stop); });
 }
 
-bool Locks::release(const LockId& id, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_release", [&] { return detail::release(client, id, std::move(stop)); });
+bool Locks::release(const LockId& id, std::stop_token stop) const {
+  return client_->block_on("async_release", [&] { return detail::release(client_, id, std::move(stop)); });
 }
 
-std::optional<Timestamp> Locks::extend(const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_extend", [&] { return detail::extend(client, id, ttl, std::move(stop)); });
+std::optional<Timestamp> Locks::extend(const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop) const {
+  return client_->block_on("async_extend", [&] { return detail::extend(client_, id, ttl, std::move(stop)); });
 }
 
-bool Locks::is_locked(const Key& key, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_is_locked", [&] { return detail::is_locked(client, key, std::move(stop)); });
+bool Locks::is_locked(const Key& key, std::stop_token stop) const {
+  return client_->block_on("async_is_locked", [&] { return detail::is_locked(client_, key, std::move(stop)); });
 }
 
-std::optional<LockInfo> Locks::lookup(const Key& key, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_lookup", [&] { return detail::lookup(client, key, std::move(stop)); });
+std::optional<LockInfo> Locks::lookup(const Key& key, std::stop_token stop) const {
+  return client_->block_on("async_lookup", [&] { return detail::lookup(client_, key, std::move(stop)); });
 }
 
-std::optional<LockInfo> Locks::lookup(const LockId& id, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_lookup", [&] { return detail::lookup(client, id, std::move(stop)); });
+std::optional<LockInfo> Locks::lookup(const LockId& id, std::stop_token stop) const {
+  return client_->block_on("async_lookup", [&] { return detail::lookup(client_, id, std::move(stop)); });
 }
 
-std::optional<LockInfo> Locks::get_by_key(const Key& key, std::stop_token stop) { return lookup(key, std::move(stop)); }
-
-std::optional<LockInfo> Locks::get_by_id(const LockId& id, std::stop_token stop) { return lookup(id, std::move(stop)); }
-
-bool Locks::owns(const LockId& id, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_owns", [&] { return detail::owns(client, id, std::move(stop)); });
+std::optional<LockInfo> Locks::get_by_key(const Key& key, std::stop_token stop) const {
+  return lookup(key, std::move(stop));
 }
 
-std::optional<LockRecord> Locks::get_by_key_raw(const Key& key, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_get_by_key_raw", [&] { return detail::lookup_raw(client, key, std::move(stop)); });
+std::optional<LockInfo> Locks::get_by_id(const LockId& id, std::stop_token stop) const {
+  return lookup(id, std::move(stop));
 }
 
-std::optional<LockRecord> Locks::get_by_id_raw(const LockId& id, std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_get_by_id_raw", [&] { return detail::lookup_raw(client, id, std::move(stop)); });
+bool Locks::owns(const LockId& id, std::stop_token stop) const {
+  return client_->block_on("async_owns", [&] { return detail::owns(client_, id, std::move(stop)); });
 }
+
+std::optional<LockRecord> Locks::get_by_key_raw(const Key& key, std::stop_token stop) const {
+  return client_->block_on("async_get_by_key_raw", [&] { return detail::lookup_raw(client_, key, std::move(stop)); });
+}
+
+std::optional<LockRecord> Locks::get_by_id_raw(const LockId& id, std::stop_token stop) const {
+  return client_->block_on("async_get_by_id_raw", [&] { return detail::lookup_raw(client_, id, std::move(stop)); });
+}
+
+Capabilities Locks::capabilities() const { return client_->backend().capabilities(); }
 
 std::optional<std::chrono::milliseconds> Locks::clock_skew() const noexcept {
-  return handle_->client()->backend().clock_skew();
+  auto& client = *client_;
+  return client.is_forked() ? std::nullopt : client.backend().clock_skew();
 }
 
-std::vector<Finding> Locks::diagnose(std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_diagnose", [&] { return detail::diagnose(client, std::move(stop)); });
+std::vector<Finding> Locks::diagnose(std::stop_token stop) const {
+  return client_->block_on("async_diagnose", [&] { return detail::diagnose(client_, std::move(stop)); });
 }
 
-std::string Locks::setup(std::stop_token stop) {
-  const auto& client = handle_->client();
-  return client->block_on("async_setup", [&] { return detail::setup(client, std::move(stop)); });
+LockPage Locks::list(ListOptions options, std::stop_token stop) const {
+  return client_->block_on("async_list", [&] {
+    return detail::list(client_, std::string(options.prefix), options.limit, std::string(options.cursor),
+                        std::move(stop));
+  });
 }
 
+KeyState Locks::inspect(const Key& key, std::stop_token stop) const {
+  return client_->block_on("async_inspect", [&] { return detail::inspect(client_, key, std::move(stop)); });
+}
+
+void Locks::watch(const Key& key, const std::function<void(const KeyState&)>& callback, WatchOptions options,
+                  std::stop_token stop) const {
+  std::optional<KeyState> last;
+  for (;;) {
+    try {
+      last = client_->block_on("async_watch", [&] { return detail::next_change(client_, key, last, options, stop); });
+    } catch (const LockError& error) {
+      if (error.code() == ErrorCode::aborted && stop.stop_requested()) return;
+      throw;
+    }
+    callback(*last);
+  }
+}
+
+bool Locks::break_lock(const Key& key, Fence fence, std::stop_token stop) const {
+  return client_->block_on("async_break_lock",
+                           [&] { return detail::break_lock(client_, key, fence, std::move(stop)); });
+}
+
+Fence Locks::fence(const Key& key, std::stop_token stop) const {
+  return client_->block_on("async_fence", [&] { return detail::fence(client_, key, std::move(stop)); });
+}
+
+Fence Locks::raise_fence(const Key& key, Fence fence, std::stop_token stop) const {
+  return client_->block_on("async_raise_fence",
+                           [&] { return detail::raise_fence(client_, key, fence, std::move(stop)); });
+}
+
+CleanupReply Locks::clean_up(CleanupRequest request, std::stop_token stop) const {
+  return client_->block_on("async_clean_up", [&] { return detail::clean_up(client_, request, std::move(stop)); });
+}
+
+std::string Locks::setup(std::stop_token stop) const {
+  return client_->block_on("async_setup", [&] { return detail::setup(client_, std::move(stop)); });
+}
+
+}  // namespace v0_1
 }  // namespace syncguard

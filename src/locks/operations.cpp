@@ -1,5 +1,7 @@
-// The operations that blocking and asynchronous calls share. Each keeps the client alive by its first parameter.
+// The operations that blocking and asynchronous calls share. The first parameter keeps the client alive.
 
+#include "core/durations.hpp"
+#include "core/fence_limit.hpp"
 #include "core/validation.hpp"
 #include "locks/acquire_loop.hpp"
 #include "locks/client.hpp"
@@ -11,31 +13,42 @@
 #include <utility>
 #include <variant>
 
-namespace syncguard::detail {
+namespace syncguard {
+inline namespace v0_1 {
+namespace detail {
 namespace {
 
-using async::BootClock;
 using std::chrono::steady_clock;
 
-// The answer to one attempt, with the moment before it was sent.
+// The reply to one attempt, and the time before the request was sent.
 struct Attempt {
   AcquireReply reply;
   BootClock::time_point sent_at;
 };
 
+void warn_if_near_limit(const Client& client, Fence fence) {
+  if (fence.value() <= Fence::warn_above) return;
+  client.log().warn("fence-threshold",
+                    "a fence counter has passed 090000000000000; from 900000000000000 on its key can no longer be "
+                    "locked");
+}
+
 asio::awaitable<Attempt> attempt(Client& client, const AcquireRequest& request, const CallLimits& limits) {
   const auto sent_at = BootClock::now();
-  const auto reply =
-      co_await client.checked(client.backend().acquire(request, limits), request.key.str(), request.lock_id.view());
+  const auto reply = co_await client.checked(client.backend().acquire(request, limits), request.key.str(),
+                                             request.lock_id.view(), EventType::acquire);
   if (const auto* granted = std::get_if<Granted>(&reply)) {
-    if (granted->fence.value() > Fence::warn_above) {
-      client.log().warn("fence-threshold",
-                        "a fence counter has passed 090000000000000; from 900000000000000 on its key cannot be "
-                        "locked any more");
+    warn_if_near_limit(client, granted->fence);
+    if (core::is_implausible(granted->expires_at) &&
+        core::is_implausible(granted->expires_at - LeaseMachine::bounded(granted->remaining, request.ttl)) &&
+        client.backend().capabilities().fences == FenceSource::clock) {
+      client.log().warn("fence-clock",
+                        "the clock of the lock store shows a time after the year 2255 and is ignored: fences are "
+                        "counted, and can repeat after a failover. Set the clock");
     }
-    // An answer that took longer than the lock lives is of no use: treat it like one that never came.
-    if (sent_at + granted->remaining <= BootClock::now()) {
-      throw LockError(ErrorCode::network_timeout, "the lock was granted, but its ttl was over when the answer came",
+    // The lock has expired before its reply arrived: treat the reply as lost.
+    if (sent_at + LeaseMachine::bounded(granted->remaining, request.ttl) <= BootClock::now()) {
+      throw LockError(ErrorCode::network_timeout, "the lock was granted, but its ttl had passed when the reply arrived",
                       Effect::in_doubt)
           .about(request.key.str(), request.lock_id.view());
     }
@@ -51,9 +64,28 @@ Lease make_lease(const ClientPtr& client, const CallbacksPtr& callbacks, const A
       .ttl = request.ttl,
       .renewal = auto_extend ? LeaseMachine::Renewal::automatic : LeaseMachine::Renewal::none};
   auto state = std::make_shared<LeaseState>(client, callbacks, request.key, request.lock_id, grant);
-  state->start();
+  if (!state->start()) {
+    client->retract_in_background(request);
+    throw LockError(ErrorCode::aborted, "the client was closed").about(request.key.str(), request.lock_id.view());
+  }
   return LeaseAccess::make(std::move(state));
 }
+
+// A call of acquire that has to wait; counted while it exists.
+class Waiting {
+ public:
+  explicit Waiting(Client& client) : counters_(client.counters()) {
+    if (counters_ != nullptr) counters_->wait_begins();
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    if (counters_ != nullptr) counters_->wait_ends();
+  }
+
+ private:
+  BackendCounters* const counters_;
+};
 
 // A caller's place in the queue of the store, given up in the background unless the lock was acquired.
 class QueuePlace {
@@ -76,7 +108,10 @@ class QueuePlace {
     co_return ticket_ != nullptr;
   }
 
-  // The acquire removed it from the store already.
+  // How long the key stays held, if joining saw that. Only after join() returned true.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> free_in() const noexcept { return ticket_->free_in(); }
+
+  // The acquire has already removed the entry from the store.
   void forget() noexcept { ticket_.reset(); }
 
  private:
@@ -91,7 +126,8 @@ asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr
                                                   std::stop_token stop) {
   core::validate_ttl(options.ttl);
   const Client::Call call(*client, stop);
-  const AcquireRequest request{std::move(key), LockId::generate(), options.ttl};
+  const AcquireRequest request{
+      .key = std::move(key), .lock_id = LockId::generate(), .ttl = options.ttl, .holder = client->holder()};
   const CallLimits limits = call.limits();
   try {
     const Attempt answer = co_await attempt(*client, request, limits);
@@ -110,34 +146,48 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
   core::validate_ttl(options.ttl);
   core::validate(options.wait);
   const Client::Call call(*client, stop, wait_stop);
-  AcquireRequest request{std::move(key), LockId::generate(), options.ttl};
+  AcquireRequest request{
+      .key = std::move(key), .lock_id = LockId::generate(), .ttl = options.ttl, .holder = client->holder()};
 
-  // Made when the first wait begins: most acquisitions do not wait.
-  std::shared_ptr<async::WakeUp> wake_up;
-  const auto make_wake_up = [&] { return wake_up = std::make_shared<async::WakeUp>(); };
-  const auto place = client->waiting_line().enter(request.key, make_wake_up);
+  const auto place = client->wait_queue().enter(request.key);
+  // Set when an attempt may succeed. Created when the first wait begins: most acquisitions do not wait.
+  std::optional<async::Event> wake_up = place.turn();
   std::optional<QueuePlace> queue_place;
-  AcquireLoop loop(options.wait, steady_clock::now(),
-                   wake_up ? AcquireLoop::Start::behind_others : AcquireLoop::Start::first_in_line,
+  const auto start = steady_clock::now();
+  std::optional<Waiting> waiting;
+  const auto wait_begins = [&] {
+    if (!waiting) waiting.emplace(*client);
+  };
+  const auto wait_ended = [&](const Outcome& outcome) {
+    if (!waiting) return;
+    client->observe(
+        {EventType::waited, outcome, steady_clock::now() - start, request.key.str(), request.lock_id.view()});
+    waiting.reset();
+  };
+  AcquireLoop loop(options.wait, start,
+                   wake_up ? AcquireLoop::Start::behind_others : AcquireLoop::Start::first_in_queue,
                    [&] { return client->random(*callbacks); });
 
   for (;;) {
     if (loop.step() != AcquireLoop::Step::fail && call.stop_token().stop_requested()) loop.stopped();
     switch (loop.step()) {
-      case AcquireLoop::Step::wait_in_line: {
-        const auto reason = co_await wake_up->wait(loop.wait_until(), call.stop_token());
-        if (reason == async::WakeUp::Reason::stopped) {
+      case AcquireLoop::Step::wait_in_queue: {
+        wait_begins();
+        const auto result = co_await wake_up->wait(loop.wait_until(), call.stop_token());
+        if (result == async::WaitResult::stopped) {
           loop.stopped();
         } else if (place.is_first()) {
-          loop.first_in_line();
-        } else if (reason == async::WakeUp::Reason::timed_out) {
+          loop.first_in_queue();
+        } else if (result == async::WaitResult::timed_out) {
           loop.timer(steady_clock::now());
         }
         break;
       }
       case AcquireLoop::Step::attempt: {
         const CallLimits limits = call.limits();
-        // What is in doubt has to be asked for, not put off.
+        // This attempt covers every earlier wake-up.
+        if (wake_up) wake_up->reset();
+        // An attempt in doubt must be repeated, not delayed.
         request.can_wait = loop.can_wait(steady_clock::now()) && !loop.in_doubt();
         std::optional<Attempt> answer;
         try {
@@ -148,47 +198,52 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         }
         if (const auto* granted = std::get_if<Granted>(&answer->reply)) {
           if (queue_place) queue_place->forget();
-          co_return make_lease(client, callbacks, request, *granted, answer->sent_at, options.auto_extend);
+          auto lease = make_lease(client, callbacks, request, *granted, answer->sent_at, options.auto_extend);
+          wait_ended({});
+          co_return lease;
         }
+        wait_begins();
         loop.contended(steady_clock::now(), std::get<Contended>(answer->reply).free_in);
         break;
       }
       case AcquireLoop::Step::join: {
-        if (!wake_up) make_wake_up();
-        if (!queue_place) queue_place.emplace(*client, [wake_up] { wake_up->wake(); });
+        if (!wake_up) wake_up.emplace();
+        if (!queue_place) queue_place.emplace(*client, [event = *wake_up] { event.set(); });
         CallLimits limits = call.limits();
-        // Joining must not use up time that belongs to the last attempt.
+        // Joining must not use up the time of the last attempt.
         limits.deadline = std::min(limits.deadline, loop.deadline());
         try {
           if (co_await queue_place->join(request, limits)) {
-            loop.joined();
+            loop.joined(steady_clock::now(), queue_place->free_in());
           } else {
-            loop.not_joined(steady_clock::now(), AcquireLoop::JoinFailure::for_good);
+            loop.not_joined(steady_clock::now(), AcquireLoop::JoinFailure::permanent);
           }
         } catch (const LockError& error) {
-          client->log().debug(std::string("waiting without a place in the queue: ") + error.what());
+          client->log().debug(std::string("polling, because joining the queue failed: ") + error.what());
           loop.not_joined(steady_clock::now(), error.retryable() || error.code() == ErrorCode::aborted
                                                    ? AcquireLoop::JoinFailure::this_time
-                                                   : AcquireLoop::JoinFailure::for_good);
+                                                   : AcquireLoop::JoinFailure::permanent);
         }
         break;
       }
       case AcquireLoop::Step::sleep: {
-        if (!wake_up) make_wake_up();
+        wait_begins();
+        if (!wake_up) wake_up.emplace();
         switch (co_await wake_up->wait(loop.wait_until(), call.stop_token())) {
-          case async::WakeUp::Reason::woken:
+          case async::WaitResult::set:
             loop.woken();
             break;
-          case async::WakeUp::Reason::timed_out:
+          case async::WaitResult::timed_out:
             loop.timer(steady_clock::now());
             break;
-          case async::WakeUp::Reason::stopped:
+          case async::WaitResult::stopped:
             loop.stopped();
             break;
         }
         break;
       }
       case AcquireLoop::Step::fail:
+        wait_ended(Outcome::failed(loop.error().code()));
         if (loop.in_doubt()) client->retract_in_background(request);
         throw loop.error().about(request.key.str(), request.lock_id.view());
     }
@@ -201,7 +256,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
 asio::awaitable<bool> release(ClientPtr client, LockId id, std::stop_token stop) {
   const Client::Call call(*client, stop);
   const CallLimits limits = call.limits();
-  const auto reply = co_await client->checked(client->backend().release(id, limits), {}, id.view());
+  const auto reply = co_await client->checked(client->backend().release(id, limits), {}, id.view(), EventType::release);
   co_return std::holds_alternative<Released>(reply);
 }
 
@@ -210,7 +265,8 @@ asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id, st
   core::validate_ttl(ttl);
   const Client::Call call(*client, stop);
   const CallLimits limits = call.limits();
-  const auto reply = co_await client->checked(client->backend().extend(id, ttl, limits), {}, id.view());
+  const auto reply =
+      co_await client->checked(client->backend().extend(id, ttl, limits), {}, id.view(), EventType::extend);
   if (const auto* extended = std::get_if<Extended>(&reply)) co_return extended->expires_at;
   co_return std::nullopt;
 }
@@ -218,29 +274,29 @@ asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id, st
 asio::awaitable<bool> is_locked(ClientPtr client, Key key, std::stop_token stop) {
   const Client::Call call(*client, stop);
   const CallLimits limits = call.limits();
-  co_return co_await client->checked(client->backend().is_locked(key, limits), key.str(), {});
+  co_return co_await client->checked(client->backend().is_locked(key, limits), key.str(), {}, EventType::is_locked);
 }
 
 asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, std::stop_token stop) {
   const Client::Call call(*client, stop);
   const CallLimits limits = call.limits();
-  co_return co_await client->checked(client->backend().lookup(key, limits), key.str(), {});
+  co_return co_await client->checked(client->backend().lookup(key, limits), key.str(), {}, EventType::lookup);
 }
 
 asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id, std::stop_token stop) {
   const Client::Call call(*client, stop);
   const CallLimits limits = call.limits();
-  co_return co_await client->checked(client->backend().lookup(id, limits), {}, id.view());
+  co_return co_await client->checked(client->backend().lookup(id, limits), {}, id.view(), EventType::lookup);
 }
 
 asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, std::stop_token stop) {
   const auto record = co_await lookup_raw(std::move(client), std::move(key), std::move(stop));
-  co_return record ? std::optional(sanitise(*record)) : std::nullopt;
+  co_return record ? std::optional(sanitize(*record)) : std::nullopt;
 }
 
 asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, std::stop_token stop) {
   const auto record = co_await lookup_raw(std::move(client), id, std::move(stop));
-  co_return record ? std::optional(sanitise(*record)) : std::nullopt;
+  co_return record ? std::optional(sanitize(*record)) : std::nullopt;
 }
 
 asio::awaitable<bool> owns(ClientPtr client, LockId id, std::stop_token stop) {
@@ -257,6 +313,93 @@ asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, std::stop_token
   co_return co_await client->checked(client->backend().diagnose(limits), {}, {});
 }
 
+asio::awaitable<LockPage> list(ClientPtr client, std::string prefix, std::size_t limit, std::string cursor,
+                               std::stop_token stop) {
+  if (limit == 0 || limit > ListOptions::max_limit) {
+    throw LockError(ErrorCode::invalid_argument, "limit must be from 1 to 1000");
+  }
+  auto normal_form = core::to_nfc(prefix);
+  if (!normal_form) throw LockError(ErrorCode::invalid_argument, "prefix must be valid UTF-8");
+  const ListRequest request{.prefix = std::move(*normal_form), .limit = limit, .cursor = std::move(cursor)};
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
+  co_return co_await client->checked(client->backend().list(request, limits), {}, {});
+}
+
+asio::awaitable<KeyState> inspect(ClientPtr client, Key key, std::stop_token stop) {
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
+  co_return co_await client->checked(client->backend().inspect(key, limits), key.str(), {});
+}
+
+namespace {
+
+bool is_change(const std::optional<KeyState>& last, const KeyState& state) {
+  if (!last || last->lock.has_value() != state.lock.has_value()) return true;
+  return state.lock && (state.lock->fence != last->lock->fence || state.lock->holder != last->lock->holder);
+}
+
+}  // namespace
+
+asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<KeyState> last, WatchOptions options,
+                                      std::stop_token stop) {
+  if (options.interval <= std::chrono::milliseconds::zero()) {
+    throw LockError(ErrorCode::invalid_argument, "interval must be positive");
+  }
+  const Client::Call call(*client, stop);
+  bool first = !last.has_value();
+  for (;;) {
+    if (!first) {
+      (void)co_await async::sleep_until(steady_clock::now() + core::bounded(options.interval), call.stop_token());
+      async::expect_no_stop(call.stop_token());
+    }
+    first = false;
+    const CallLimits limits = call.limits();
+    try {
+      auto state = co_await client->checked(client->backend().inspect(key, limits), key.str(), {});
+      if (is_change(last, state)) co_return state;
+    } catch (const LockError& error) {
+      if (!error.retryable()) throw;
+      client->log().debug(std::string("watching a key: the state is unknown, retrying: ") + error.what());
+    }
+  }
+}
+
+asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, std::stop_token stop) {
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
+  const bool broken = co_await client->checked(client->backend().break_lock(key, fence, limits), key.str(), {});
+  if (broken) client->log().warn("break-lock", "a lock was broken: its holder was not asked, and may still be working");
+  co_return broken;
+}
+
+asio::awaitable<Fence> fence(ClientPtr client, Key key, std::stop_token stop) {
+  const auto state = co_await inspect(std::move(client), std::move(key), std::move(stop));
+  co_return state.fence;
+}
+
+asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, std::stop_token stop) {
+  if (fence.value() >= Fence::refuse_above) {
+    throw LockError(ErrorCode::invalid_argument,
+                    "a fence counter can be raised to at most 899999999999999: beyond that, its key cannot be locked");
+  }
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
+  const auto raised = co_await client->checked(client->backend().raise_fence(key, fence, limits), key.str(), {});
+  warn_if_near_limit(*client, raised);
+  co_return raised;
+}
+
+asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, std::stop_token stop) {
+  if (request.older_than < std::chrono::milliseconds::zero() || request.limit == 0) {
+    throw LockError(ErrorCode::invalid_argument, "cleanup needs a non-negative age and a positive limit");
+  }
+  request.older_than = core::bounded(request.older_than);
+  const Client::Call call(*client, stop);
+  const CallLimits limits = call.limits();
+  co_return co_await client->checked(client->backend().clean_up(request, limits), {}, {});
+}
+
 asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop) {
   const Client::Call call(*client, stop);
   const CallLimits limits = call.limits();
@@ -268,19 +411,27 @@ asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop) {
 
 asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl,
                                    std::stop_token stop) {
+  if (!lease) co_return false;
   co_return co_await lease->extend(ttl, std::move(stop));
 }
 
 asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, std::stop_token stop) {
-  co_return co_await lease->release(std::move(stop));
+  if (!lease) co_return false;
+  const bool released = co_await lease->release(std::move(stop));
+  if (lease->is_over()) lease->drop_client(Client::Closing::in_background);
+  co_return released;
 }
 
-asio::awaitable<bool> dispose_lease(std::shared_ptr<LeaseState> lease) {
-  const auto error = co_await lease->dispose();
+asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost) {
+  const auto error = co_await LeaseState::dispose(lease);
   if (error) lease->client()->notify([lease, error = *error] { lease->report(error); });
+  lease->drop_client(Client::Closing::in_background);
+  if (if_lost == IfLost::fail && lease->lock_was_lost()) throw lease->lock_lost();
   co_return !error;
 }
 
 asio::awaitable<bool> close(ClientPtr client) { co_return co_await client->close(); }
 
-}  // namespace syncguard::detail
+}  // namespace detail
+}  // namespace v0_1
+}  // namespace syncguard

@@ -2,13 +2,18 @@
 #include <syncguard/telemetry.hpp>
 
 #include "async/callback_threads.hpp"
+#include "core/durations.hpp"
+#include "locks/outcome.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
 using std::chrono::steady_clock;
@@ -18,53 +23,106 @@ bool contains_ignoring_case(std::string_view text, std::string_view part) {
   return std::search(text.begin(), text.end(), part.begin(), part.end(), same) != text.end();
 }
 
-EventReason reason_of(Missing missing) {
-  return missing == Missing::expired ? EventReason::expired : EventReason::not_found;
+bool matches_deny_list(const TelemetryOptions& options, std::string_view key) {
+  return std::ranges::any_of(options.deny_list,
+                             [&](const auto& denied) { return contains_ignoring_case(key, denied); });
 }
 
-// Delivers events from a thread of its own. Hashing and the caller's predicates run there too, off the operation's
-// path.
+// The lock ids of keys on the deny list. Release and extend only get an id, and must not reveal it either. Thread-safe.
+class DeniedIds {
+ public:
+  // Must be called before the id is used. The id is remembered until it is removed or has certainly expired.
+  void add(const LockId& id, std::chrono::milliseconds ttl) {
+    const std::lock_guard lock(mutex_);
+    const auto now = steady_clock::now();
+    if (ids_.size() >= prune_at_) {
+      std::erase_if(ids_, [&](const auto& entry) { return entry.second < now; });
+      prune_at_ = std::max(min_pruned, 2 * ids_.size());
+    }
+    ids_.insert_or_assign(id, end_of(now, ttl));
+  }
+  // The lock of this id was extended. Returns whether the id is denied.
+  bool extend(const LockId& id, std::chrono::milliseconds ttl) {
+    const std::lock_guard lock(mutex_);
+    const auto found = ids_.find(id);
+    if (found == ids_.end()) return false;
+    found->second = std::max(found->second, end_of(steady_clock::now(), ttl));
+    return true;
+  }
+  [[nodiscard]] bool contains(const LockId& id) const {
+    const std::lock_guard lock(mutex_);
+    return ids_.contains(id);
+  }
+  void remove(const LockId& id) {
+    const std::lock_guard lock(mutex_);
+    ids_.erase(id);
+  }
+
+ private:
+  static constexpr std::size_t min_pruned = 64;
+
+  // After this time, no request of this client can still be about the lock.
+  static steady_clock::time_point end_of(steady_clock::time_point now, std::chrono::milliseconds ttl) {
+    return now + core::bounded(ttl) + std::chrono::minutes(1);
+  }
+
+  mutable std::mutex mutex_;
+  std::unordered_map<LockId, steady_clock::time_point> ids_;
+  std::size_t prune_at_ = min_pruned;
+};
+
+bool is_lease_event(EventType type) { return type >= EventType::waited; }
+
+// Whether an event may carry raw identifiers.
+enum class Raw { if_allowed, never };
+
+// Delivers events on a dedicated thread. Hashing and the caller's predicates run there, too, off the operation's path.
 class EventQueue {
  public:
   explicit EventQueue(TelemetryOptions options)
-      : delivery_(std::make_shared<Delivery>(std::move(options))), thread_("syncguard-event", 1) {}
+      : delivery_(std::make_shared<Delivery>(std::move(options))),
+        thread_("syncguard-event", async::CallbackThreads::Growth::none) {}
 
-  // Never blocks, never throws.
-  void push(LockEvent event) noexcept {
+  [[nodiscard]] bool accepts(EventType type) const noexcept { return bool(delivery_->callback_for(type)); }
+
+  // Never blocks, never throws. The queue must accept this type.
+  void push(LockEvent event, Raw raw) noexcept {
     try {
-      auto deliver = [delivery = delivery_, event = std::move(event)]() mutable { delivery->deliver(event); };
+      auto deliver = [delivery = delivery_, event = std::move(event), raw]() mutable { delivery->deliver(event, raw); };
       if (thread_.post(std::move(deliver), delivery_->options.queue_capacity)) return;
-    } catch (...) {  // NOLINT(bugprone-empty-catch): counted below like any other event that found no room
+    } catch (...) {  // NOLINT(bugprone-empty-catch): counted below like any other dropped event
     }
     delivery_->dropped.fetch_add(1, std::memory_order_relaxed);
   }
 
+  [[nodiscard]] const TelemetryOptions& options() const noexcept { return delivery_->options; }
+
   asio::awaitable<void> close(steady_clock::time_point until) {
     co_await thread_.idle(until);
-    thread_.finish(async::CallbackThreads::Leftover::drop);
+    thread_.finish(async::CallbackThreads::QueuedFunctions::drop);
   }
 
  private:
   struct Delivery {
     explicit Delivery(TelemetryOptions chosen) : options(std::move(chosen)) {}
 
-    void deliver(LockEvent& event) {
+    void deliver(LockEvent& event, Raw raw) {
       if (!event.key.empty()) event.key_hash = hash_key(event.key);
       if (!event.lock_id.empty()) event.lock_id_hash = hash_key(event.lock_id);
-      if (!raw_allowed(event)) {
+      if (raw == Raw::never || !raw_allowed(event)) {
         event.key.clear();
         event.lock_id.clear();
       }
       event.dropped_before = dropped.exchange(0, std::memory_order_relaxed);
-      options.on_event(event);
+      callback_for(event.type)(event);
+    }
+
+    [[nodiscard]] const std::function<void(const LockEvent&)>& callback_for(EventType type) const noexcept {
+      return is_lease_event(type) ? options.on_lease_event : options.on_event;
     }
 
     [[nodiscard]] bool raw_allowed(const LockEvent& event) const {
-      if (event.key.empty()) return false;
-      if (std::ranges::any_of(options.deny_list,
-                              [&](const auto& denied) { return contains_ignoring_case(event.key, denied); })) {
-        return false;
-      }
+      if (matches_deny_list(options, event.key)) return false;
       try {
         return options.include_raw(event);
       } catch (...) {
@@ -80,48 +138,72 @@ class EventQueue {
   async::CallbackThreads thread_;
 };
 
-class TelemetryBackend : public Backend {
+class TelemetryBackend : public Backend, public detail::LeaseObserver {
  public:
   TelemetryBackend(std::unique_ptr<Backend> inner, TelemetryOptions options)
-      : inner_(std::move(inner)), events_(std::move(options)) {}
+      : inner_(std::move(inner)),
+        inner_observer_(dynamic_cast<detail::LeaseObserver*>(inner_.get())),
+        events_(std::move(options)) {}
+
+  void observe(const detail::LeaseEvent& lease_event) noexcept override {
+    if (inner_observer_ != nullptr) inner_observer_->observe(lease_event);
+    if (!events_.accepts(lease_event.type)) return;
+    const auto& [type, outcome, duration, key, lock_id] = lease_event;
+    LockEvent event;
+    event.type = type;
+    event.result = outcome.result;
+    event.reason = outcome.reason;
+    event.error = outcome.error;
+    event.duration = duration;
+    event.key = key;
+    event.lock_id = lock_id;
+    events_.push(std::move(event), Raw::if_allowed);
+  }
 
   [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
   [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept override {
     return inner_->clock_skew();
   }
+  [[nodiscard]] std::size_t connections() const noexcept override { return inner_->connections(); }
+  void on_locks_gone(std::function<void()> gone) override { inner_->on_locks_gone(std::move(gone)); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
-    auto judge = [](const AcquireReply& reply) {
-      return std::holds_alternative<Granted>(reply) ? std::nullopt : std::optional(EventReason::locked);
-    };
-    co_return co_await reported(EventType::acquire, request.key.str(), request.lock_id.view(),
-                                inner_->acquire(request, limits), judge);
+    // Added before the request, which may take effect even if its reply is lost.
+    const bool denied = matches_deny_list(events_.options(), request.key.str());
+    if (denied) denied_ids_.add(request.lock_id, request.ttl);
+    auto reply = co_await reported(EventType::acquire, request.key.str(), request.lock_id.view(),
+                                   denied ? Raw::never : Raw::if_allowed, inner_->acquire(request, limits));
+    if (denied && std::holds_alternative<Contended>(reply)) denied_ids_.remove(request.lock_id);
+    co_return reply;
   }
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    auto judge = [](const ReleaseReply& reply) { return missing_reason(reply); };
-    co_return co_await reported(EventType::release, {}, id.view(), inner_->release(id, limits), judge);
+    auto reply = co_await reported(EventType::release, {}, id.view(), raw_of(id), inner_->release(id, limits));
+    denied_ids_.remove(id);
+    co_return reply;
   }
 
   asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                       const CallLimits& limits) override {
-    auto judge = [](const ExtendReply& reply) { return missing_reason(reply); };
-    co_return co_await reported(EventType::extend, {}, id.view(), inner_->extend(id, ttl, limits), judge);
+    const Raw raw = denied_ids_.extend(id, ttl) ? Raw::never : Raw::if_allowed;
+    co_return co_await reported(EventType::extend, {}, id.view(), raw, inner_->extend(id, ttl, limits));
   }
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
-    auto judge = [](bool) { return std::optional<EventReason>(); };
-    co_return co_await reported(EventType::is_locked, key.str(), {}, inner_->is_locked(key, limits), judge);
+    co_return co_await reported(EventType::is_locked, key.str(), {}, Raw::if_allowed, inner_->is_locked(key, limits));
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    auto judge = [](const std::optional<LockRecord>& record) { return absence_reason(record); };
-    co_return co_await reported(EventType::lookup, key.str(), {}, inner_->lookup(key, limits), judge);
+    co_return co_await reported(EventType::lookup, key.str(), {}, Raw::if_allowed, inner_->lookup(key, limits));
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    auto judge = [](const std::optional<LockRecord>& record) { return absence_reason(record); };
-    co_return co_await reported(EventType::lookup, {}, id.view(), inner_->lookup(id, limits), judge);
+    // The record reveals the key of the id, regardless of which client acquired it.
+    auto raw = raw_of(id);
+    auto check_key = [&](const std::optional<LockRecord>& record) {
+      if (record && matches_deny_list(events_.options(), record->key.str())) raw = Raw::never;
+    };
+    co_return co_await reported(EventType::lookup, {}, id.view(), raw, inner_->lookup(id, limits), check_key);
   }
 
   asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits) override {
@@ -139,27 +221,44 @@ class TelemetryBackend : public Backend {
 
   asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
 
+  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
+    co_return co_await inner_->clean_up(request, limits);
+  }
+
+  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
+    co_return co_await inner_->list(request, limits);
+  }
+
+  asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
+    co_return co_await inner_->inspect(key, limits);
+  }
+
+  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
+    co_return co_await inner_->break_lock(key, fence, limits);
+  }
+
+  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
+    co_return co_await inner_->raise_fence(key, fence, limits);
+  }
+
   asio::awaitable<void> close(const CallLimits& limits) override {
     co_await inner_->close(limits);
     co_await events_.close(limits.deadline);
   }
 
  private:
-  template <typename Reply>
-  static std::optional<EventReason> missing_reason(const Reply& reply) {
-    const auto* missing = std::get_if<Missing>(&reply);
-    return missing != nullptr ? std::optional(reason_of(*missing)) : std::nullopt;
-  }
+  [[nodiscard]] Raw raw_of(const LockId& id) const { return denied_ids_.contains(id) ? Raw::never : Raw::if_allowed; }
 
-  // Expired and absent are not told apart by lookup.
-  static std::optional<EventReason> absence_reason(const std::optional<LockRecord>& record) {
-    return record ? std::nullopt : std::optional(EventReason::not_found);
-  }
+  struct Ignore {
+    template <typename Reply>
+    void operator()(const Reply& /*reply*/) const noexcept {}
+  };
 
-  // Runs one operation and reports it. judge gives the reason of a "no", or nothing for a "yes".
-  template <typename Reply, typename Judge>
-  asio::awaitable<Reply> reported(EventType type, std::string_view key, std::string_view lock_id,
-                                  asio::awaitable<Reply> operation, Judge judge) {
+  // Runs one operation and reports it. raw is a reference because on_reply may change it.
+  template <typename Reply, typename OnReply = Ignore>
+  asio::awaitable<Reply> reported(EventType type, std::string_view key, std::string_view lock_id, const Raw& raw,
+                                  asio::awaitable<Reply> operation, OnReply on_reply = {}) {
+    if (!events_.accepts(type)) co_return co_await std::move(operation);
     LockEvent event;
     event.type = type;
     event.key = key;
@@ -169,25 +268,29 @@ class TelemetryBackend : public Backend {
     const auto start = steady_clock::now();
     try {
       reply = co_await std::move(operation);
-      event.reason = judge(*reply);
-      event.result = event.reason ? EventResult::fail : EventResult::ok;
+      on_reply(*reply);
+      const auto outcome = detail::outcome_of(*reply);
+      event.reason = outcome.reason;
+      event.result = outcome.result;
     } catch (const LockError& error) {
       failure = std::current_exception();
       event.error = error.code();
     } catch (...) {
       failure = std::current_exception();
-      event.error = ErrorCode::internal;  // which the client makes of it
+      event.error = ErrorCode::internal;  // as in Client::checked
     }
     if (failure) event.result = EventResult::error;
     event.duration = steady_clock::now() - start;
     event.clock_skew = inner_->clock_skew();
-    events_.push(std::move(event));
+    events_.push(std::move(event), raw);
     if (failure) std::rethrow_exception(failure);
     co_return std::move(*reply);
   }
 
   const std::unique_ptr<Backend> inner_;
+  detail::LeaseObserver* const inner_observer_;
   EventQueue events_;
+  DeniedIds denied_ids_;
 };
 
 }  // namespace
@@ -204,6 +307,14 @@ std::string_view to_string(EventType type) noexcept {
       return "isLocked";
     case EventType::lookup:
       return "lookup";
+    case EventType::waited:
+      return "waited";
+    case EventType::renewed:
+      return "renewed";
+    case EventType::lost:
+      return "lost";
+    case EventType::held:
+      return "held";
   }
   return "";
 }
@@ -233,11 +344,14 @@ std::string_view to_string(EventReason reason) noexcept {
 }
 
 std::unique_ptr<Backend> with_telemetry(std::unique_ptr<Backend> backend, TelemetryOptions options) {
-  if (!options.on_event) throw LockError(ErrorCode::invalid_argument, "telemetry needs an on_event callback");
+  if (!options.on_event && !options.on_lease_event) {
+    throw LockError(ErrorCode::invalid_argument, "telemetry needs an on_event or on_lease_event callback");
+  }
   if (options.queue_capacity == 0) {
     throw LockError(ErrorCode::invalid_argument, "telemetry needs a queue_capacity of at least 1");
   }
   return std::make_unique<TelemetryBackend>(std::move(backend), std::move(options));
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

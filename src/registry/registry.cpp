@@ -1,48 +1,88 @@
 #include <syncguard/registry.hpp>
 
-#ifdef SYNCGUARD_HAS_FIRESTORE
-#include "backends/firestore/firestore_url.hpp"
-#endif
-#include "backends/memory/memory_url.hpp"
-#ifdef SYNCGUARD_HAS_POSTGRES
-#include "backends/postgres/postgres_url.hpp"
-#endif
-#ifdef SYNCGUARD_HAS_REDIS
-#include "backends/redis/redis_url.hpp"
-#endif
-#ifdef SYNCGUARD_HAS_SQLITE
-#include "backends/sqlite/sqlite_url.hpp"
-#endif
+#include "backends/url.hpp"
 
+#include <algorithm>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
-struct Registry {
-  std::mutex mutex;
-  // A new backend: its header above, its schemes here, and in make_backend what to say where it was left out.
-  std::map<std::string, BackendFactory, std::less<>> factories = {
-#ifdef SYNCGUARD_HAS_FIRESTORE
-      {"firestore", firestore::from_url},
-#endif
-      {"memory", memory::from_url},
-#ifdef SYNCGUARD_HAS_POSTGRES
-      {"postgres", postgres::from_url},   {"postgresql", postgres::from_url},
-#endif
-#ifdef SYNCGUARD_HAS_REDIS
-      {"redis", redis::from_url},         {"rediss", redis::from_url},        {"redis+unix", redis::from_url},
-#endif
-#ifdef SYNCGUARD_HAS_SQLITE
-      {"sqlite", sqlite::from_url},
-#endif
+// A backend that comes with the library.
+struct BuiltIn {
+  std::vector<std::string> schemes;
+  // Empty if this build does not include the backend. The members below then tell how to get it.
+  BackendFactory factory;
+  std::string name;
+  std::string needs;
+  std::string option;
+};
+
+// If the condition is false, the function is only declared, and the discarded branch does not need its definition.
+#define SYNCGUARD_FACTORY_IF(condition, function)             \
+  [] {                                                        \
+    if constexpr (condition) return BackendFactory(function); \
+    return BackendFactory();                                  \
+  }()
+
+const std::vector<BuiltIn>& built_in() {
+  // To add a backend, add one entry here and a declaration in backends/url.hpp.
+  static const std::vector<BuiltIn> backends = {
+      {{"firestore"},
+       SYNCGUARD_FACTORY_IF(SYNCGUARD_HAS_FIRESTORE, firestore::from_url),
+       "Firestore",
+       "gRPC and protobuf (Debian: libgrpc++-dev, libprotobuf-dev, protobuf-compiler)",
+       "SYNCGUARD_FIRESTORE"},
+      {{"memory"}, memory::from_url, "in-memory", "", ""},
+      {{"postgres", "postgresql"},
+       SYNCGUARD_FACTORY_IF(SYNCGUARD_HAS_POSTGRES, postgres::from_url),
+       "PostgreSQL",
+       "libpq (Debian: libpq-dev)",
+       "SYNCGUARD_POSTGRES"},
+      {{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+unix"},
+       SYNCGUARD_FACTORY_IF(SYNCGUARD_HAS_REDIS, redis::from_url),
+       "Redis",
+       "hiredis (Debian: libhiredis-dev)",
+       "SYNCGUARD_REDIS"},
+      {{"sqlite"},
+       SYNCGUARD_FACTORY_IF(SYNCGUARD_HAS_SQLITE, sqlite::from_url),
+       "embedded",
+       "SQLite (Debian: libsqlite3-dev)",
+       "SYNCGUARD_SQLITE"},
   };
+  return backends;
+}
+
+struct Registry {
+  Registry() {
+    for (const auto& backend : built_in()) {
+      if (!backend.factory) continue;
+      for (const auto& scheme : backend.schemes) factories.emplace(scheme, backend.factory);
+    }
+  }
+
+  std::mutex mutex;
+  std::map<std::string, BackendFactory, std::less<>> factories;
 };
 
 Registry& registry() {
   static Registry instance;
   return instance;
+}
+
+[[noreturn]] void refuse_scheme(const std::string& scheme) {
+  for (const auto& backend : built_in()) {
+    if (std::ranges::find(backend.schemes, scheme) == backend.schemes.end()) continue;
+    throw LockError(ErrorCode::invalid_argument, "this build has no " + backend.name + " backend: install " +
+                                                     backend.needs + " and configure with -D" + backend.option + "=ON");
+  }
+  std::string schemes;
+  for (const auto& known : registered_schemes()) schemes += (schemes.empty() ? "" : ", ") + known + ":";
+  throw LockError(ErrorCode::invalid_argument, "unknown backend '" + scheme + ":'; this build knows " + schemes);
 }
 
 }  // namespace
@@ -69,43 +109,11 @@ std::unique_ptr<Backend> make_backend(BackendUrl& url, const BackendContext& con
     const auto found = known.factories.find(url.scheme());
     if (found != known.factories.end()) factory = found->second;
   }
-#ifndef SYNCGUARD_HAS_FIRESTORE
-  if (!factory && url.scheme() == "firestore") {
-    throw LockError(ErrorCode::invalid_argument,
-                    "this build has no Firestore backend: install gRPC and protobuf (Debian: libgrpc++-dev, "
-                    "libprotobuf-dev, protobuf-compiler) and configure with -DSYNCGUARD_FIRESTORE=ON");
-  }
-#endif
-#ifndef SYNCGUARD_HAS_POSTGRES
-  if (!factory && url.scheme().starts_with("postgres")) {
-    throw LockError(ErrorCode::invalid_argument,
-                    "this build has no PostgreSQL backend: install libpq (Debian: libpq-dev) and configure with "
-                    "-DSYNCGUARD_POSTGRES=ON");
-  }
-#endif
-#ifndef SYNCGUARD_HAS_REDIS
-  if (!factory && url.scheme().starts_with("redis")) {
-    throw LockError(ErrorCode::invalid_argument,
-                    "this build has no Redis backend: install hiredis (Debian: libhiredis-dev) and configure with "
-                    "-DSYNCGUARD_REDIS=ON");
-  }
-#endif
-#ifndef SYNCGUARD_HAS_SQLITE
-  if (!factory && url.scheme() == "sqlite") {
-    throw LockError(ErrorCode::invalid_argument,
-                    "this build has no embedded backend: install SQLite (Debian: libsqlite3-dev) and configure with "
-                    "-DSYNCGUARD_SQLITE=ON");
-  }
-#endif
-  if (!factory) {
-    std::string schemes;
-    for (const auto& scheme : registered_schemes()) schemes += (schemes.empty() ? "" : ", ") + scheme + ":";
-    throw LockError(ErrorCode::invalid_argument,
-                    "unknown backend '" + url.scheme() + ":'; this build knows " + schemes);
-  }
+  if (!factory) refuse_scheme(url.scheme());
   auto backend = factory(url, context);
   url.expect_no_more_options();
   return backend;
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

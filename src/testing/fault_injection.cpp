@@ -1,7 +1,9 @@
 #include <syncguard/testing/fault_injection.hpp>
 
+#include "async/event.hpp"
 #include "async/spawn.hpp"
-#include "async/wake_up.hpp"
+
+#include <syncguard/backend.hpp>
 
 #include <asio/this_coro.hpp>
 
@@ -13,32 +15,18 @@
 #include <vector>
 
 namespace syncguard::testing {
+inline namespace v0_1 {
 
-using async::WakeUp;
+using async::Event;
+using async::Promise;
 using std::chrono::steady_clock;
 
 struct Gate::State {
-  std::mutex mutex;
-  bool opened = false;
-  std::vector<std::shared_ptr<WakeUp>> waiting;
-
-  void open() {
-    const std::lock_guard lock(mutex);
-    opened = true;
-    for (const auto& wake_up : waiting) wake_up->wake();
-    waiting.clear();
-  }
-
-  // False if it is open already.
-  bool enter(const std::shared_ptr<WakeUp>& wake_up) {
-    const std::lock_guard lock(mutex);
-    if (!opened) waiting.push_back(wake_up);
-    return !opened;
-  }
+  const Event opened;
 };
 
 Gate::Gate() : state_(std::make_shared<State>()) {}
-void Gate::open() { state_->open(); }
+void Gate::open() { state_->opened.set(); }
 
 Fault Fault::fail(ErrorCode code) {
   Fault fault(Kind::fail);
@@ -113,22 +101,9 @@ bool FaultControl::wait_for_calls(Operation operation, std::size_t count, std::c
   std::unique_lock lock(state_->mutex);
   return state_->called.wait_for(lock, limit, [&] {
     const auto found = state_->calls.find(operation);
-    return found != state_->calls.end() && found->second >= count;
+    return (found != state_->calls.end() ? found->second : 0) >= count;
   });
 }
-
-namespace {
-
-// A request that is under way, and its reply.
-template <typename Reply>
-struct Exchange {
-  std::mutex mutex;
-  std::shared_ptr<WakeUp> answered;
-  std::optional<Reply> reply;
-  std::exception_ptr error;
-};
-
-}  // namespace
 
 class FaultyBackend : public Backend {
  public:
@@ -139,10 +114,12 @@ class FaultyBackend : public Backend {
   [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept override {
     return inner_->clock_skew();
   }
+  [[nodiscard]] std::size_t connections() const noexcept override { return inner_->connections(); }
+  void on_locks_gone(std::function<void()> gone) override { inner_->on_locks_gone(std::move(gone)); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     co_await wait_for_answer(request.lock_id, limits);
-    auto send = [inner = inner_, request, mark = mark_unanswered(unanswered_, request.lock_id)](
+    auto send = [inner = inner_, request, mark = mark_pending(pending_acquires_, request.lock_id)](
                     const CallLimits& own) -> asio::awaitable<AcquireReply> {
       co_return co_await inner->acquire(request, own);
     };
@@ -204,17 +181,40 @@ class FaultyBackend : public Backend {
 
   asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
 
+  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
+    co_return co_await inner_->clean_up(request, limits);
+  }
+
+  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
+    co_return co_await inner_->list(request, limits);
+  }
+
+  asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
+    auto send = [inner = inner_, key](const CallLimits& own) -> asio::awaitable<KeyState> {
+      co_return co_await inner->inspect(key, own);
+    };
+    co_return co_await pass<KeyState>(Operation::inspect, send, limits);
+  }
+
+  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
+    co_return co_await inner_->break_lock(key, fence, limits);
+  }
+
+  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
+    co_return co_await inner_->raise_fence(key, fence, limits);
+  }
+
   asio::awaitable<void> close(const CallLimits& limits) override {
     std::vector<std::shared_ptr<Gate::State>> gates;
     {
       const std::lock_guard lock(mutex_);
       gates.swap(gates_);
     }
-    for (const auto& gate : gates) gate->open();
+    for (const auto& gate : gates) gate->opened.set();
     co_await inner_->close(limits);
   }
 
-  // Carries one request and its reply across the network, with whatever the test wants to happen on the way.
+  // Transmits one request and its reply, with the fault that the test injected.
   template <typename Reply, typename Send>
   asio::awaitable<Reply> pass(Operation operation, Send send, const CallLimits& limits) {
     async::expect_no_stop(limits.stop);
@@ -235,75 +235,62 @@ class FaultyBackend : public Backend {
       gates_.push_back(fault->gate_);
     }
     const auto executor = co_await asio::this_coro::executor;
-    const auto exchange = std::make_shared<Exchange<Reply>>();
-    exchange->answered = std::make_shared<WakeUp>();
-    async::spawn(executor, travel(exchange, std::make_shared<WakeUp>(), *fault, send));
-    const auto reason = co_await exchange->answered->wait(limits.deadline, limits.stop);
-    if (reason != WakeUp::Reason::woken) async::give_up(reason, "no answer in time", Effect::in_doubt);
-    const std::lock_guard lock(exchange->mutex);
-    if (exchange->error) std::rethrow_exception(exchange->error);
-    co_return std::move(*exchange->reply);
+    const Promise<Reply> reply;
+    async::spawn(executor, transmit(reply, *fault, send));
+    co_await reply.ready().wait(limits, "timed out waiting for a reply", Effect::in_doubt);
+    co_return std::move(reply.value());
   }
 
  private:
-  // Lock ids whose acquire is under way, with who waits for the answer.
-  struct Unanswered {
+  // Lock ids with a pending acquire, and the event of its reply.
+  struct PendingAcquires {
     std::mutex mutex;
-    std::map<LockId, std::vector<std::shared_ptr<WakeUp>>> acquires;
+    std::map<LockId, Event> acquires;
   };
 
-  // Marks an acquire as unanswered for as long as a copy of the mark exists, one of which travels with the request.
-  static std::shared_ptr<void> mark_unanswered(const std::shared_ptr<Unanswered>& all, const LockId& id) {
+  // Marks an acquire as pending while a copy of the returned object exists. The request holds one copy.
+  static std::shared_ptr<void> mark_pending(const std::shared_ptr<PendingAcquires>& all, const LockId& id) {
     {
       const std::lock_guard lock(all->mutex);
       all->acquires.try_emplace(id);
     }
     return {nullptr, [all, id](void*) {
               const std::lock_guard lock(all->mutex);
-              const auto node = all->acquires.extract(id);
-              for (const auto& wake_up : node.mapped()) wake_up->wake();
+              all->acquires.extract(id).mapped().set();
             }};
   }
 
   template <typename Reply, typename Send>
-  static asio::awaitable<void> travel(std::shared_ptr<Exchange<Reply>> exchange, std::shared_ptr<WakeUp> arrival,
-                                      Fault fault, Send send) {
+  static asio::awaitable<void> transmit(Promise<Reply> reply, Fault fault, Send send) {
     if (fault.gate_) {
-      if (fault.gate_->enter(arrival)) co_await arrival->wait(steady_clock::time_point::max(), {});
+      (void)co_await fault.gate_->opened.wait(steady_clock::time_point::max());
     } else {
-      co_await arrival->wait(steady_clock::now() + fault.duration_, {});
+      (void)co_await async::sleep_until(steady_clock::now() + fault.duration_);
     }
     const CallLimits unlimited{{}, steady_clock::time_point::max()};
-    std::optional<Reply> reply;
-    std::exception_ptr error;
     try {
-      reply = co_await send(unlimited);
+      reply.set_value(co_await send(unlimited));
     } catch (...) {
-      error = std::current_exception();
+      reply.set_error(std::current_exception());
     }
-    const std::lock_guard lock(exchange->mutex);
-    exchange->reply = std::move(reply);
-    exchange->error = error;
-    exchange->answered->wake();
   }
 
   asio::awaitable<void> wait_for_answer(const LockId& id, const CallLimits& limits) {
     for (;;) {
-      const auto answered = std::make_shared<WakeUp>();
+      std::optional<Event> answered;
       {
-        const std::lock_guard lock(unanswered_->mutex);
-        const auto found = unanswered_->acquires.find(id);
-        if (found == unanswered_->acquires.end()) co_return;
-        found->second.push_back(answered);
+        const std::lock_guard lock(pending_acquires_->mutex);
+        const auto found = pending_acquires_->acquires.find(id);
+        if (found == pending_acquires_->acquires.end()) co_return;
+        answered = found->second;
       }
-      const auto reason = co_await answered->wait(limits.deadline, limits.stop);
-      if (reason != WakeUp::Reason::woken) async::give_up(reason, "no answer in time", Effect::in_doubt);
+      co_await answered->wait(limits, "timed out waiting for a reply", Effect::in_doubt);
     }
   }
 
   const std::shared_ptr<Backend> inner_;
   const std::shared_ptr<FaultControl::State> control_;
-  const std::shared_ptr<Unanswered> unanswered_ = std::make_shared<Unanswered>();
+  const std::shared_ptr<PendingAcquires> pending_acquires_ = std::make_shared<PendingAcquires>();
   std::mutex mutex_;
   std::vector<std::shared_ptr<Gate::State>> gates_;
 };
@@ -331,6 +318,8 @@ class FaultyTicket : public WaitTicket {
     co_await backend_.pass<bool>(Operation::leave, send, limits);
   }
 
+  [[nodiscard]] std::optional<std::chrono::milliseconds> free_in() const noexcept override { return inner_->free_in(); }
+
  private:
   FaultyBackend& backend_;
   const std::shared_ptr<WaitTicket> inner_;
@@ -353,4 +342,5 @@ std::unique_ptr<Backend> with_faults(std::unique_ptr<Backend> backend, const Fau
   return std::make_unique<FaultyBackend>(std::move(backend), control.state());
 }
 
+}  // namespace v0_1
 }  // namespace syncguard::testing

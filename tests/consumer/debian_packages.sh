@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the Debian packages of a build, looks into them, unpacks them and runs the command from there:
+# Creates the Debian packages of a build, checks their contents, unpacks them and runs the command:
 #   debian_packages.sh BUILD FOLDER
-# FOLDER/root then is what a machine would have after installing them.
+# Afterwards, FOLDER/root contains what an installation of the packages would.
 set -euo pipefail
 build=$1 folder=$2
 
@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-# A field of a package's metadata matches.
+# expect_field PACKAGE FIELD PATTERN
 expect_field() {
   local value
   value=$(dpkg-deb -f "$folder/$1"_*.deb "$2")
@@ -51,12 +51,14 @@ expect_file libsyncguard-dev 'libsyncguard\.so'
 expect_file libsyncguard-dev 'include/syncguard/syncguard\.hpp'
 expect_file libsyncguard-dev 'cmake/SyncGuard/SyncGuardConfig\.cmake'
 expect_file libsyncguard-dev 'pkgconfig/syncguard\.pc'
+expect_file libsyncguard-dev 'pkgconfig/syncguard-testing\.pc'
+expect_file libsyncguard-dev 'libsyncguard_testing\.a'
 expect_file syncguard usr/bin/syncguard
 expect_file syncguard usr/share/man/man1/syncguard.1
 expect_file syncguard usr/share/bash-completion/completions/syncguard
 expect_file syncguard usr/share/zsh/site-functions/_syncguard
 expect_file syncguard usr/share/fish/vendor_completions.d/syncguard.fish
-# Otherwise programs do not find the library before the next ldconfig.
+# Without ldconfig in postinst, programs would not find the library.
 dpkg-deb -e "$folder/$library"_*.deb "$folder/control"
 grep -q ldconfig "$folder/control/postinst" || fail "$library does not run ldconfig"
 

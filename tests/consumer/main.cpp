@@ -1,4 +1,4 @@
-// What a user's program looks like: both headers, one lock, and an io_context of the program's own.
+// A typical program: both headers, one lock, and the program's own io_context.
 
 #include <syncguard/async.hpp>
 #include <syncguard/syncguard.hpp>
@@ -16,8 +16,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// The library's timers run in a context of the program's.
-bool waits_in_a_context_of_ours() {
+// The library's timers run in the program's context.
+bool waits_in_own_context() {
   asio::io_context context;
   auto work = asio::make_work_guard(context);
   std::jthread thread([&context] { context.run(); });
@@ -43,5 +43,5 @@ int main() {
   const auto fence = locks.with_lock("key", {}, [](sg::Lease& lease) { return lease.fence(); });
   const sg::Lease lease = locks.async_acquire("key", {}, asio::use_future).get();
   std::printf("SyncGuard %s: fences %s and %s\n", SYNCGUARD_VERSION, fence.str().c_str(), lease.fence().str().c_str());
-  return lease.fence() > fence && waits_in_a_context_of_ours() ? 0 : 1;
+  return lease.fence() > fence && waits_in_own_context() ? 0 : 1;
 }

@@ -1,13 +1,17 @@
-// A stop request ends every call, wherever it is, within 50 ms, and what a busy machine takes.
+// A stop request ends every call within 50 ms, whatever the call is doing; a busy machine may take longer.
 
 #include "contract/contract.hpp"
 #include "contract/parts.hpp"
-#include "eventually.hpp"
+#include "support/eventually.hpp"
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/post.hpp>
 #include <asio/use_future.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
 
 namespace syncguard::testing {
 
@@ -21,7 +25,7 @@ std::stop_token stopped() {
   return source.get_token();
 }
 
-TEST_P(Contract, AStopRequestedBeforeEndsEveryOperationWithoutEffect) {
+TEST_P(Contract, StopRequestedBeforeCallPreventsEveryOperation) {
   auto locks = open_client(store());
   auto lease = locks.try_acquire("held");
   ASSERT_TRUE(lease);
@@ -41,7 +45,7 @@ TEST_P(Contract, AStopRequestedBeforeEndsEveryOperationWithoutEffect) {
   EXPECT_GT(lease->remaining(), 20s);
 }
 
-TEST_P(Contract, AStopEndsTheWaitOfTheFirstInLineAndOfThoseBehind) {
+TEST_P(Contract, StopEndsWaitOfFirstAndLaterWaiters) {
   auto holder = open_client(store());
   auto locks = open_client(store());
   const auto lease = holder.try_acquire("key");
@@ -60,7 +64,7 @@ TEST_P(Contract, AStopEndsTheWaitOfTheFirstInLineAndOfThoseBehind) {
   for (auto& end : ends) EXPECT_LT(end.get() - requested, soon);
 }
 
-TEST_P(Contract, AStopEndsAWaitWithinFiftyMilliseconds) {
+TEST_P(Contract, StopEndsWaitWithin50Milliseconds) {
   auto holder = open_client(store());
   auto locks = open_client(store());
   const auto lease = holder.acquire("key", {.ttl = 10min});
@@ -78,7 +82,47 @@ TEST_P(Contract, AStopEndsAWaitWithinFiftyMilliseconds) {
   EXPECT_TRUE(succeeds_once(ends_in_time));
 }
 
-TEST_P(Contract, AStopForTheWaitAloneEndsItToo) {
+// The contract promises 50 ms. Ten times that leaves a busy machine time to schedule the callers.
+TEST_P(Contract, StopEndsEveryPendingRequestWithin500Milliseconds) {
+  const auto ends_in_time = [&] {
+    auto locks = open_client(store());
+    const auto lease = locks.acquire("key", {.ttl = 10min});
+    std::stop_source stop;
+    const auto token = stop.get_token();
+    const std::vector<std::function<void()>> calls = {
+        [&] { (void)locks.release(LockId::generate(), token); },
+        [&] { (void)locks.extend(lease.id(), 10min, token); },
+        [&] { (void)locks.is_locked("key", token); },
+        [&] { (void)locks.lookup(Key("key"), token); },
+        [&] { (void)locks.lookup(lease.id(), token); },
+    };
+    // Each thread repeats its call, so that a request is in flight when the stop is requested.
+    std::atomic<std::size_t> begun{0};
+    std::vector<std::future<std::chrono::steady_clock::time_point>> ends;
+    for (const auto& call : calls) {
+      ends.push_back(std::async(std::launch::async, [&] {
+        call();
+        ++begun;
+        expect_error(ErrorCode::aborted, [&] {
+          for (;;) call();
+        });
+        return std::chrono::steady_clock::now();
+      }));
+    }
+    EXPECT_TRUE(eventually([&] { return begun == calls.size(); }));
+    auto silence = store().silence();
+    std::this_thread::sleep_for(100ms);
+    const auto requested = std::chrono::steady_clock::now();
+    stop.request_stop();
+    std::chrono::steady_clock::duration longest{0};
+    for (auto& end : ends) longest = std::max(longest, end.get() - requested);
+    silence.reset();
+    return longest < 500ms;
+  };
+  EXPECT_TRUE(succeeds_once(ends_in_time));
+}
+
+TEST_P(Contract, WaitStopTokenEndsWait) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("key");
   std::stop_source stop;
@@ -93,7 +137,7 @@ TEST_P(Contract, AStopForTheWaitAloneEndsItToo) {
   EXPECT_EQ(waiting.wait_for(soon), std::future_status::ready);
 }
 
-TEST_P(Contract, AStopForTheWaitAloneEndsItsAsynchronousTwinsToo) {
+TEST_P(Contract, WaitStopTokenEndsAsyncWait) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("key");
   std::stop_source stop;
@@ -111,7 +155,7 @@ TEST_P(Contract, AStopForTheWaitAloneEndsItsAsynchronousTwinsToo) {
   expect_error(ErrorCode::aborted, [&] { with_lock.get(); });
 }
 
-TEST_P(Contract, TheCancellationSlotOfATokenStopsAnAsynchronousWait) {
+TEST_P(Contract, CancellationSlotStopsAsyncWait) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("key");
   asio::io_context context;
@@ -128,7 +172,7 @@ TEST_P(Contract, TheCancellationSlotOfATokenStopsAnAsynchronousWait) {
   expect_error(ErrorCode::aborted, [&] { std::rethrow_exception(outcome); });
 }
 
-TEST_P(Contract, AStoppedWaiterLeavesNothingBehind) {
+TEST_P(Contract, StoppedWaiterLeavesNothingBehind) {
   auto locks = open_client(store());
   auto other = open_client(store());
   auto lease = locks.try_acquire("key");
@@ -141,7 +185,7 @@ TEST_P(Contract, AStoppedWaiterLeavesNothingBehind) {
   stop.request_stop();
   waiting.get();
   EXPECT_TRUE(lease->release());
-  // Whatever turn the stopped waiter had must not keep the key from others for longer than a moment.
+  // If a turn was reserved for the stopped waiter, it blocks the key only briefly.
   EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = soon}}));
   EXPECT_FALSE(locks.is_locked("key"));
 }

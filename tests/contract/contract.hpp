@@ -1,10 +1,10 @@
-// What the tests of the suite share. Uses the public API only, since the suite is installed.
+// Shared by the tests of the suite. Uses the public API only, because the suite is installed.
 #pragma once
 
-#include "eventually.hpp"
-#include "expect_error.hpp"
-#include "patience.hpp"
-#include "signal.hpp"
+#include "support/eventually.hpp"
+#include "support/expect_error.hpp"
+#include "support/long_timeouts.hpp"
+#include "support/signal.hpp"
 
 #include <syncguard/async.hpp>
 #include <syncguard/backend.hpp>
@@ -19,11 +19,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,7 +37,7 @@ namespace syncguard::testing {
 
 using namespace std::chrono_literals;
 
-// Runs a backend's coroutines one at a time, for tests of the backend itself.
+// Calls a backend directly, without a client: runs one coroutine at a time and returns its result.
 class RawBackend {
  public:
   explicit RawBackend(std::unique_ptr<Backend> backend)
@@ -78,6 +83,32 @@ class RawBackend {
     return run(backend_->lookup(id, limits));
   }
 
+  CleanupReply clean_up(const CleanupRequest& request, std::stop_token stop = {}) {
+    const auto limits = limits_for(std::move(stop));
+    return run(backend_->clean_up(request, limits));
+  }
+
+  // Locks all keys, many at a time.
+  void acquire_all(const std::vector<std::string>& keys, std::chrono::milliseconds ttl) {
+    constexpr std::size_t at_a_time = 50;
+    const auto limits = limits_for({}, 5min);
+    for (std::size_t begin = 0; begin < keys.size(); begin += at_a_time) {
+      const auto end = std::min(begin + at_a_time, keys.size());
+      std::vector<AcquireRequest> requests;
+      for (std::size_t i = begin; i < end; ++i) {
+        requests.push_back(
+            {.key = keys[i], .lock_id = LockId::generate(), .ttl = ttl, .holder = "holder of " + keys[i]});
+      }
+      std::vector<std::future<AcquireReply>> replies;
+      for (const auto& request : requests) {
+        replies.push_back(asio::co_spawn(context_, backend_->acquire(request, limits), asio::use_future));
+      }
+      for (auto& reply : replies) {
+        if (!std::holds_alternative<Granted>(reply.get())) throw std::logic_error("a lock was not granted");
+      }
+    }
+  }
+
   template <typename Result>
   Result run(asio::awaitable<Result> operation) {
     return asio::co_spawn(context_, std::move(operation), asio::use_future).get();
@@ -90,10 +121,12 @@ class RawBackend {
   std::thread thread_;
 };
 
-// A client of the test's store.
+// A counter far ahead of any clock, so that the fence after it is counter + 1 on every store.
+inline constexpr std::uint64_t ahead_of_clock = 50'000'000'000'000;
+
 inline Locks open_client(BackendFixture& store, ClientOptions options = {}) {
   auto backend = store.make_backend({.log = options.log});
-  return Locks(std::move(backend), patient_options(std::move(options)));
+  return Locks(std::move(backend), with_long_timeout(std::move(options)));
 }
 
 inline const Granted& granted(const AcquireReply& reply) {
@@ -104,7 +137,7 @@ inline bool contended(const AcquireReply& reply) { return std::holds_alternative
 inline bool released(const ReleaseReply& reply) { return std::holds_alternative<Released>(reply); }
 inline bool extended(const ExtendReply& reply) { return std::holds_alternative<Extended>(reply); }
 
-// Jain's index: 1 if everybody got the same, 1/n if one got all.
+// Jain's fairness index: 1 if all counts are equal, 1/n if one of n has everything.
 inline double jain(const std::vector<int>& counts) {
   double sum = 0;
   double squares = 0;

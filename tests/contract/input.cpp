@@ -1,4 +1,4 @@
-// Bad input, and the clear outcome that it has.
+// Invalid input is rejected with a clear error.
 
 #include "contract/contract.hpp"
 #include "contract/parts.hpp"
@@ -9,7 +9,7 @@ const bool parts::input = true;
 
 namespace {
 
-TEST_P(Contract, RefusesBadKeys) {
+TEST_P(Contract, RejectsInvalidKeys) {
   auto locks = open_client(store());
   for (const std::string& text : {std::string(), std::string(513, 'x'), std::string("a\0b", 3), std::string("\xff")}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire(text); });
@@ -18,14 +18,14 @@ TEST_P(Contract, RefusesBadKeys) {
   }
 }
 
-TEST_P(Contract, RefusesBadLockIds) {
+TEST_P(Contract, RejectsInvalidLockIds) {
   auto locks = open_client(store());
   for (const std::string& text : {std::string(), std::string(21, 'x'), std::string(23, 'x'), std::string(22, '+')}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)locks.release(LockId(text)); });
   }
 }
 
-TEST_P(Contract, RefusesBadTtlsBeforeAnythingIsSent) {
+TEST_P(Contract, RejectsInvalidTtlsBeforeSending) {
   auto locks = open_client(store());
   auto lease = locks.try_acquire("held");
   ASSERT_TRUE(lease);
@@ -39,21 +39,21 @@ TEST_P(Contract, RefusesBadTtlsBeforeAnythingIsSent) {
   EXPECT_GT(lease->remaining(), 20s);
 }
 
-TEST_P(Contract, TakesTheLongestTtl) {
+TEST_P(Contract, AcceptsMaximumTtl) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("key", {.ttl = std::chrono::milliseconds(1'000'000'000'000)});
   ASSERT_TRUE(lease);
   EXPECT_GT(lease->remaining(), std::chrono::hours(24 * 365 * 30));
 }
 
-TEST_P(Contract, RefusesBadWaitOptions) {
+TEST_P(Contract, RejectsInvalidWaitOptions) {
   auto locks = open_client(store());
   expect_error(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.timeout = -1ms}}); });
   expect_error(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.max_retries = -1}}); });
   expect_error(ErrorCode::invalid_argument, [&] { (void)locks.acquire("key", {.wait = {.retry_delay = -1ms}}); });
 }
 
-TEST_P(Contract, ErrorsCarryTheirIdentifiersBesideTheMessage) {
+TEST_P(Contract, ErrorContextCarriesIdentifiers) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("a telling name");
   try {

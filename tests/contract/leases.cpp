@@ -1,4 +1,4 @@
-// Holding a lock: renewal, loss, release on every way out, closing.
+// Leases: renewal, loss, release in every exit path, closing the client.
 
 #include "contract/contract.hpp"
 #include "contract/parts.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-TEST_P(Contract, ALeaseReleasesWhenItGoes) {
+TEST_P(Contract, LeaseDestructorReleases) {
   auto locks = open_client(store());
   {
     const auto lease = locks.acquire("key");
@@ -26,7 +26,7 @@ TEST_P(Contract, ALeaseReleasesWhenItGoes) {
   EXPECT_FALSE(locks.is_locked("key"));
 }
 
-TEST_P(Contract, AMovedLeaseIsReleasedOnceAndMoveAssignmentReleasesTheOldOne) {
+TEST_P(Contract, MovedLeaseIsReleasedOnceAndMoveAssignmentReleasesOldOne) {
   auto locks = open_client(store());
   Lease outer;
   EXPECT_FALSE(outer);
@@ -49,11 +49,11 @@ TEST_P(Contract, ReleaseSucceedsOnce) {
   EXPECT_FALSE(lease);
   EXPECT_FALSE(lease.release());
   EXPECT_EQ(lease.remaining(), 0ms);
-  EXPECT_FALSE(lease.extend(30s)) << "never revives";
+  EXPECT_FALSE(lease.extend(30s)) << "a released lease stays released";
   EXPECT_FALSE(locks.is_locked("key"));
 }
 
-TEST_P(Contract, ExtendUpdatesTheLease) {
+TEST_P(Contract, ExtendUpdatesLease) {
   auto locks = open_client(store());
   auto lease = locks.acquire("key", {.ttl = 20s});
   const auto before = lease.expires_at();
@@ -64,19 +64,19 @@ TEST_P(Contract, ExtendUpdatesTheLease) {
   EXPECT_LE(lease.remaining(), 5s);
 }
 
-TEST_P(Contract, ARefusedExtendLosesTheLease) {
+TEST_P(Contract, RejectedExtendLosesLease) {
   auto locks = open_client(store());
   auto lease = locks.acquire("key");
   Signal lost;
   const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
   ASSERT_TRUE(locks.release(lease.id()));
-  EXPECT_FALSE(lost.wait_for(20ms)) << "nobody knows yet";
+  EXPECT_FALSE(lost.wait_for(20ms)) << "the lease cannot know yet that its lock was released by id";
   EXPECT_FALSE(lease.extend(30s));
   EXPECT_TRUE(lost.wait_for(20s));
   EXPECT_EQ(lease.remaining(), 0ms);
 }
 
-TEST_P(Contract, ALeaseIsLostBeforeTheStoreForgetsIt) {
+TEST_P(Contract, LeaseIsLostBeforeItsLockExpires) {
   auto locks = open_client(store());
   EXPECT_TRUE(succeeds_once([&] {
     auto lease = locks.acquire("key", {.ttl = 150ms});
@@ -85,14 +85,14 @@ TEST_P(Contract, ALeaseIsLostBeforeTheStoreForgetsIt) {
     EXPECT_TRUE(lost.wait_for(20s));
     const bool still_locked = locks.is_locked("key");
     EXPECT_EQ(lease.remaining(), 0ms);
-    EXPECT_FALSE(lease.extend(30s)) << "once lost, it stays lost";
+    EXPECT_FALSE(lease.extend(30s)) << "a lost lease stays lost";
     return still_locked;
-  })) << "for the tolerance after its expiry it still is";
+  })) << "the store must keep the lock for the tolerance after the ttl";
 }
 
-TEST_P(Contract, AutoExtendKeepsALeaseForAsLongAsItIsHeld) {
+TEST_P(Contract, AutoExtendKeepsLeaseAlive) {
   auto locks = open_client(store());
-  // Renewed after a third of it: what is left is for a busy machine.
+  // Renewed after a third of the ttl. The rest is allowance for a busy machine.
   auto lease = locks.acquire("key", {.ttl = 4500ms, .auto_extend = true});
   const auto first_expiry = lease.expires_at();
   std::this_thread::sleep_for(5600ms);  // past the ttl and the tolerance
@@ -103,17 +103,17 @@ TEST_P(Contract, AutoExtendKeepsALeaseForAsLongAsItIsHeld) {
   EXPECT_FALSE(locks.is_locked("key"));
 }
 
-TEST_P(Contract, AutoExtendNoticesThatTheLockIsGone) {
+TEST_P(Contract, AutoExtendDetectsLostLock) {
   auto locks = open_client(store());
   const auto lease = locks.acquire("key", {.ttl = 9s, .auto_extend = true});
   Signal lost;
   const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
   ASSERT_TRUE(locks.release(lease.id()));
   EXPECT_TRUE(lost.wait_for(20s));
-  EXPECT_LT(store().now(), lease.expires_at()) << "at the next renewal, well before the ttl is over";
+  EXPECT_LT(store().now(), lease.expires_at()) << "the next renewal must detect the loss, before the ttl ends";
 }
 
-TEST_P(Contract, LostStaysSilentAfterReleaseAndDetach) {
+TEST_P(Contract, LostDoesNotFireAfterReleaseOrDetach) {
   auto locks = open_client(store());
   auto released_lease = locks.acquire("one", {.ttl = 3s});
   EXPECT_TRUE(released_lease.release());
@@ -124,7 +124,7 @@ TEST_P(Contract, LostStaysSilentAfterReleaseAndDetach) {
   EXPECT_FALSE(detached_lease.lost().stop_requested());
 }
 
-TEST_P(Contract, ADetachedLockLivesOnAndIsNotRenewed) {
+TEST_P(Contract, DetachedLockStaysHeldAndIsNotRenewed) {
   auto locks = open_client(store());
   LockId id = LockId::generate();
   {
@@ -136,29 +136,34 @@ TEST_P(Contract, ADetachedLockLivesOnAndIsNotRenewed) {
   EXPECT_FALSE(locks.owns(id));
 }
 
-TEST_P(Contract, WithLockReturnsWhatTheFunctionReturnsAndReleases) {
+TEST_P(Contract, WithLockReturnsResultAndReleases) {
   auto locks = open_client(store());
   const auto fence = locks.with_lock("key", {}, [&](Lease& lease) {
     EXPECT_TRUE(locks.is_locked("key"));
     return lease.fence();
   });
-  EXPECT_EQ(fence, Fence(1));
+  EXPECT_EQ(fence, Fence(store().fence_counter("key")));
   EXPECT_FALSE(locks.is_locked("key"));
   locks.with_lock("key", {}, [&] { EXPECT_TRUE(locks.is_locked("key")); });
+  int value = 1;
+  decltype(auto) reference = locks.with_lock("key", {}, [&]() -> int& { return value; });
+  static_assert(std::is_same_v<decltype(reference), int&>);
+  EXPECT_EQ(&reference, &value);
   EXPECT_FALSE(locks.is_locked("key"));
 }
 
-TEST_P(Contract, WithLockReleasesWhenTheFunctionThrows) {
+TEST_P(Contract, WithLockReleasesIfFunctionThrows) {
   auto locks = open_client(store());
   EXPECT_THROW(locks.with_lock("key", {}, [](Lease&) { throw std::runtime_error("mine"); }), std::runtime_error);
   EXPECT_FALSE(locks.is_locked("key"));
 }
 
-TEST_P(Contract, ASectionThatOutlivedItsLockIsReported) {
+TEST_P(Contract, SectionThatOutlivesItsLockIsReported) {
   auto locks = open_client(store());
   std::vector<std::string> reported;
   auto watched = locks.with({.on_release_error = [&](const LockError& error, const ReleaseContext& context) {
     reported.emplace_back(context.key);
+    EXPECT_EQ(error.code(), ErrorCode::lock_lost);
     EXPECT_TRUE(LockId::is_valid(context.lock_id));
     EXPECT_EQ(std::string(error.what()).find("key"), std::string::npos);
     throw std::runtime_error("swallowed");
@@ -173,10 +178,14 @@ TEST_P(Contract, ASectionThatOutlivedItsLockIsReported) {
                std::invalid_argument);
   EXPECT_EQ(reported.size(), 2U);
   locks.with_lock("key", {}, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); });
-  EXPECT_EQ(reported.size(), 2U) << "only those who asked are told";
+  EXPECT_EQ(reported.size(), 2U) << "a client without on_release_error reports nothing";
+  expect_error(ErrorCode::lock_lost, [&] {
+    watched.with_lock("key", {.if_lost = IfLost::fail}, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); });
+  });
+  EXPECT_EQ(reported.size(), 3U);
 }
 
-TEST_P(Contract, ClosingReleasesLeasesAndThenCallsThemLost) {
+TEST_P(Contract, CloseFiresLostAndReleasesLeases) {
   auto observer = open_client(store());
   auto locks = open_client(store());
   auto lease = locks.acquire("key");
@@ -191,28 +200,40 @@ TEST_P(Contract, ClosingReleasesLeasesAndThenCallsThemLost) {
   locks.close();
 }
 
-TEST_P(Contract, DestroyingTheClientEndsWaitersAndReleasesLeases) {
+TEST_P(Contract, LeaseKeepsItsClientOpen) {
   auto observer = open_client(store());
-  std::optional<Locks> locks = open_client(store());
-  auto lease = locks->acquire("key");
+  if (auto lease = open_client(store()).try_acquire("key")) {
+    EXPECT_TRUE(observer.is_locked("key"));
+    EXPECT_FALSE(lease->lost().stop_requested());
+    EXPECT_TRUE(lease->extend(20s));
+  } else {
+    ADD_FAILURE() << "the key is free, but was not acquired";
+  }
+  EXPECT_FALSE(observer.is_locked("key"));
+}
+
+TEST_P(Contract, CloseEndsWaitsAndReleasesLeases) {
+  auto observer = open_client(store());
+  auto locks = open_client(store());
+  auto lease = locks.acquire("key");
   std::vector<std::future<Lease>> waiters;
   for (int i = 0; i < 3; ++i) {
-    waiters.push_back(locks->async_acquire("key", {.wait = {.timeout = 60s}}, asio::use_future));
+    waiters.push_back(locks.async_acquire("key", {.wait = {.timeout = 60s}}, asio::use_future));
   }
   const auto start = steady_clock::now();
-  locks.reset();
-  EXPECT_LT(steady_clock::now() - start, 20s) << "far below what they would have waited";
+  locks.close();
+  EXPECT_LT(steady_clock::now() - start, 20s) << "close() must not wait for the waiters' timeout of 60 s";
   for (auto& waiter : waiters) expect_error(ErrorCode::aborted, [&] { (void)waiter.get(); });
   EXPECT_FALSE(observer.is_locked("key"));
   EXPECT_TRUE(lease.lost().stop_requested());
 }
 
-TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
+TEST_P(Contract, EveryOperationHasAsyncCounterpart) {
   auto locks = open_client(store());
   asio::io_context context;
   const auto script = [&]() -> asio::awaitable<void> {
     auto lease = co_await locks.async_acquire("key", {.ttl = 20s}, asio::use_awaitable);
-    EXPECT_EQ(lease.fence(), Fence(1));
+    EXPECT_GT(lease.fence(), Fence());
     EXPECT_FALSE(co_await locks.async_try_acquire("key", {}, asio::use_awaitable));
     EXPECT_TRUE(co_await locks.async_is_locked("key", asio::use_awaitable));
     EXPECT_TRUE(co_await locks.async_owns(lease.id(), asio::use_awaitable));
@@ -234,7 +255,7 @@ TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
       EXPECT_TRUE(co_await locks.async_is_locked("key", asio::use_awaitable));
       co_return held.fence().str();
     };
-    EXPECT_EQ(co_await locks.async_with_lock("key", {}, section, asio::use_awaitable), "000000000000002");
+    EXPECT_GT(co_await locks.async_with_lock("key", {}, section, asio::use_awaitable), lease.fence().str());
     EXPECT_FALSE(co_await locks.async_is_locked("key", asio::use_awaitable));
     auto failing = [](Lease&) -> asio::awaitable<void> {
       throw std::runtime_error("mine");
@@ -258,18 +279,20 @@ TEST_P(Contract, EveryOperationHasAnAsynchronousTwin) {
   expect_error(ErrorCode::aborted, [&] { (void)locks.is_locked("key"); });
 }
 
-TEST_P(Contract, RunsOnTheCallersExecutorWithoutAThreadOfItsOwn) {
+TEST_P(Contract, RunsOnCallersExecutorWithoutOwnThread) {
   asio::io_context context;
   const auto script = [&]() -> asio::awaitable<void> {
-    auto locks = open_on(context.get_executor(), store().make_backend({}), patient_options());
+    auto locks = open_on(context.get_executor(), store().make_backend({}), with_long_timeout());
     expect_error(ErrorCode::invalid_argument, [&] { (void)locks.is_locked("key"); });
+    Fence first;
     {
       auto lease = co_await locks.async_acquire("key", {.auto_extend = true}, asio::use_awaitable);
       expect_error(ErrorCode::invalid_argument, [&] { (void)lease.extend(1s); });
+      first = lease.fence();
     }
-    // The lease released in the background; the next acquire waits for that.
+    // The destructor of the lease releases in the background; the next acquire waits for that.
     auto lease = co_await locks.async_acquire("key", {.wait = {.timeout = 20s}}, asio::use_awaitable);
-    EXPECT_EQ(lease.fence(), Fence(2));
+    EXPECT_GT(lease.fence(), first);
     EXPECT_TRUE(co_await lease.async_release(asio::use_awaitable));
     co_await locks.async_close(asio::use_awaitable);
   };

@@ -1,5 +1,5 @@
-// The files of the suite. A static library gives a program only those that something refers to: suite.cpp refers to
-// all.
+// One variable for each file of the suite. The linker takes from a static library only the files that are referenced;
+// suite.cpp references all of them.
 #pragma once
 
 namespace syncguard::testing::parts {
@@ -11,5 +11,6 @@ extern const bool cancellation;
 extern const bool waiting;
 extern const bool leases;
 extern const bool observation;
+extern const bool visibility;
 
 }  // namespace syncguard::testing::parts

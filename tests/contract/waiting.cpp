@@ -1,4 +1,4 @@
-// Waiting for a lock: time-outs, wake-ups, order.
+// Waiting for a lock: timeouts, wake-ups, order.
 
 #include "contract/contract.hpp"
 #include "contract/parts.hpp"
@@ -14,11 +14,11 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// For stores that tell nobody.
+// For stores that do not notify waiters.
 constexpr AcquireOptions polling{
     .wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 20ms, .max_delay = 50ms}};
 
-TEST_P(Contract, WaitingEndsWithAcquisitionTimeoutInTime) {
+TEST_P(Contract, WaitTimesOutOnTime) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("key");
   const auto start = steady_clock::now();
@@ -30,15 +30,15 @@ TEST_P(Contract, WaitingEndsWithAcquisitionTimeoutInTime) {
   EXPECT_LT(waited, soon);
 }
 
-TEST_P(Contract, WithoutTimeItMakesOneAttempt) {
+TEST_P(Contract, ZeroTimeoutMakesOneAttempt) {
   auto locks = open_client(store());
   { EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = 0ms}})); }
   const auto lease = locks.try_acquire("key");
   expect_error(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", {.wait = {.timeout = 0ms}}); });
 }
 
-TEST_P(Contract, AReleaseWakesAWaiterOfAnotherClient) {
-  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+TEST_P(Contract, ReleaseWakesWaiterOfAnotherClient) {
+  const AcquireOptions& options = store().wakes_waiters() ? patient : polling;
   auto holder = open_client(store());
   auto waiter = open_client(store());
   for (int round = 0; round < 5; ++round) {
@@ -57,8 +57,8 @@ TEST_P(Contract, AReleaseWakesAWaiterOfAnotherClient) {
   }
 }
 
-TEST_P(Contract, AReleaseByIdWakesAWaiterToo) {
-  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+TEST_P(Contract, ReleaseByIdWakesWaiter) {
+  const AcquireOptions& options = store().wakes_waiters() ? patient : polling;
   auto holder = open_client(store());
   auto waiter = open_client(store());
   auto lease = holder.acquire("key");
@@ -67,27 +67,29 @@ TEST_P(Contract, AReleaseByIdWakesAWaiterToo) {
   std::this_thread::sleep_for(50ms);
   EXPECT_TRUE(holder.release(id));
   ASSERT_EQ(waiting.wait_for(soon), std::future_status::ready);
-  EXPECT_EQ(waiting.get(), Fence(2));
+  EXPECT_GT(waiting.get(), lease.fence());
 }
 
-TEST_P(Contract, AWaiterTakesTheLockWhenItsHolderIsGone) {
+TEST_P(Contract, WaiterAcquiresWhenHoldersLockExpires) {
   auto locks = open_client(store());
   const auto start = steady_clock::now();
-  locks.acquire("key", {.ttl = 1s}).detach();
-  EXPECT_EQ(locks.acquire("key", patient).fence(), Fence(2));
+  auto expiring = locks.acquire("key", {.ttl = 1s});
+  expiring.detach();
+  EXPECT_GT(locks.acquire("key", patient).fence(), expiring.fence());
   const auto waited = steady_clock::now() - start;
-  EXPECT_GE(waited, 1990ms) << "the ttl and the tolerance";
-  EXPECT_LT(waited, 2s + soon) << "far below the delay of a minute";
+  EXPECT_GE(waited, 1990ms) << "the lock must be held for its ttl and the tolerance";
+  EXPECT_LT(waited, 2s + soon) << "the waiter must not sleep for its whole retry delay of a minute";
 }
 
-TEST_P(Contract, WaitersOfOneClientAreServedInTheOrderTheyCame) {
-  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
-  auto locks = open_client(store());
-  auto lease = locks.acquire("key", options);
+TEST_P(Contract, WaitersOfOneClientAreServedInOrder) {
+  const AcquireOptions& options = store().wakes_waiters() ? patient : polling;
+  // Declared before the client, because its callbacks use them.
   std::mutex mutex;
   std::vector<int> order;
   std::promise<void> all_served;
-  // By asynchronous calls, each of which is in line when it returns.
+  auto locks = open_client(store());
+  auto lease = locks.acquire("key", options);
+  // An asynchronous call has joined the queue when it returns.
   for (int i = 0; i < 6; ++i) {
     locks.async_acquire("key", options, [&, i](const std::exception_ptr& error, Lease mine) {
       mine = Lease();
@@ -108,15 +110,15 @@ TEST_P(Contract, TryAcquireDoesNotQueue) {
   const auto token = stop.get_token();
   AcquireOptions options = patient;
   options.wait.stop = &token;
-  // In line when it returns.
+  // In the queue when it returns.
   auto waiting = locks.async_acquire("key", options, asio::use_future);
   EXPECT_FALSE(locks.try_acquire("key"));
-  EXPECT_EQ(waiting.wait_for(0ms), std::future_status::timeout) << "it did not wait for the one in line";
+  EXPECT_EQ(waiting.wait_for(0ms), std::future_status::timeout) << "try_acquire must return before the queued waiter";
   stop.request_stop();
   expect_error(ErrorCode::aborted, [&] { (void)waiting.get(); });
 }
 
-TEST_P(Contract, WaitersOnDifferentKeysDoNotWaitForEachOther) {
+TEST_P(Contract, WaitersOnDifferentKeysAreIndependent) {
   auto locks = open_client(store());
   const auto lease = locks.acquire("held");
   std::stop_source stop;
@@ -130,41 +132,41 @@ TEST_P(Contract, WaitersOnDifferentKeysDoNotWaitForEachOther) {
   expect_error(ErrorCode::aborted, [&] { (void)waiting.get(); });
 }
 
-// The queue itself, at the backend. Where nobody is told there is none, and join says so.
+// The queue of the backend. A backend that does not notify waiters has no queue, and its join returns null.
 
-TEST_P(Contract, ATurnIsReservedForTheOldestWaiter) {
+TEST_P(Contract, ReleaseReservesTurnForOldestWaiter) {
   RawBackend backend(store().make_backend({}));
   const auto limits = RawBackend::limits_for({});
   const auto holder = LockId::generate();
   const auto first = LockId::generate();
   const auto second = LockId::generate();
   granted(backend.acquire("key", holder, 30s));
-  Signal first_told;
-  Signal second_told;
+  Signal first_woken;
+  Signal second_woken;
   const Key key("key");
   const auto first_ticket = backend.run((*backend).join(
-      key, first, [&] { first_told.set(); }, limits));
-  ASSERT_EQ(first_ticket != nullptr, store().tells_waiters());
+      key, first, [&] { first_woken.set(); }, limits));
+  ASSERT_EQ(first_ticket != nullptr, store().wakes_waiters());
   if (!store().keeps_order()) return;
   const auto second_ticket = backend.run((*backend).join(
-      key, second, [&] { second_told.set(); }, limits));
+      key, second, [&] { second_woken.set(); }, limits));
 
   ASSERT_TRUE(released(backend.release(holder)));
-  EXPECT_TRUE(first_told.wait_for(soon));
-  EXPECT_FALSE(second_told.wait_for(0ms));
+  EXPECT_TRUE(first_woken.wait_for(soon));
+  EXPECT_FALSE(second_woken.wait_for(0ms));
   const auto barging = backend.acquire("key", LockId::generate(), 30s);
   const auto in_turn = backend.acquire("key", first, 30s);
-  // On a machine so busy that the moment passed in between, the turn is lost, and that is all.
+  // If the machine was so busy that the reservation lapsed before this acquire, there is nothing to check.
   if (contended(barging)) {
-    EXPECT_LE(std::get<Contended>(barging).free_in, 50ms);
+    EXPECT_LE(std::get<Contended>(barging).free_in, 300ms) << "the contract's maximum reservation";
     ASSERT_FALSE(contended(in_turn));
     ASSERT_TRUE(released(backend.release(first)));
-    EXPECT_TRUE(second_told.wait_for(soon)) << "the next release tells the next";
+    EXPECT_TRUE(second_woken.wait_for(soon)) << "the next release must wake the next waiter";
   }
 }
 
-TEST_P(Contract, AReservationEndsAfterAMoment) {
-  if (!store().tells_waiters()) return;
+TEST_P(Contract, ReservationLapses) {
+  if (!store().wakes_waiters()) return;
   RawBackend backend(store().make_backend({}));
   const auto limits = RawBackend::limits_for({});
   const auto holder = LockId::generate();
@@ -173,49 +175,49 @@ TEST_P(Contract, AReservationEndsAfterAMoment) {
   const auto ticket = backend.run((*backend).join(
       key, LockId::generate(), [] {}, limits));
   ASSERT_TRUE(released(backend.release(holder)));
-  store().let_pass(60ms);
+  store().let_pass(310ms);  // longer than the contract's maximum reservation
   granted(backend.acquire(key, LockId::generate(), 30s));
 }
 
-TEST_P(Contract, AWaiterThatLeavesPassesItsTurnOn) {
+TEST_P(Contract, LeavingWaiterPassesItsTurnOn) {
   if (!store().keeps_order()) return;
   RawBackend backend(store().make_backend({}));
   int round = 0;
   const auto passed_on = [&] {
     const auto limits = RawBackend::limits_for({});
     const auto holder = LockId::generate();
-    Signal second_told;
+    Signal second_woken;
     const Key key("key " + std::to_string(++round));
     granted(backend.acquire(key, holder, 30s));
     const auto first = backend.run((*backend).join(
         key, LockId::generate(), [] {}, limits));
     const auto second = backend.run((*backend).join(
-        key, LockId::generate(), [&] { second_told.set(); }, limits));
+        key, LockId::generate(), [&] { second_woken.set(); }, limits));
     const auto third = backend.run((*backend).join(
         key, LockId::generate(), [] {}, limits));
-    backend.run(second->rejoin(limits));  // which keeps its place
+    backend.run(second->rejoin(limits));  // keeps its place in front of the third
     EXPECT_TRUE(released(backend.release(holder)));
-    // Before the turn is over, which takes 50 ms, unless the machine is busy elsewhere.
+    // Leaves within the 50 ms of its turn, unless the machine is busy.
     backend.run(first->leave(limits));
-    const bool told = second_told.wait_for(2s);
+    const bool woken = second_woken.wait_for(2s);
     backend.run(second->leave(limits));
     backend.run(third->leave(limits));
-    return told;
+    return woken;
   };
   EXPECT_TRUE(succeeds_once(passed_on));
 }
 
-// What workers that fight over one key see. In the critical section a worker is alone, holds the newest fence, and
-// stays for a millisecond.
+// Workers compete for one key. Each critical section takes a millisecond and checks that the worker is alone in it and
+// holds the newest fence.
 class Contest {
  public:
   static constexpr int workers = 8;
-  static constexpr int most_turns = workers * 50;
+  static constexpr int max_turns = workers * 50;
 
-  // Begins when all are there, and ends when so many turns were taken, however long that takes.
+  // Starts when all workers have arrived, and ends after max_turns turns, however long that takes.
   void run(int worker, Locks locks, const AcquireOptions& options) {
     start_.arrive_and_wait();
-    while (all_turns_ < most_turns) {
+    while (all_turns_ < max_turns) {
       const auto lease = locks.acquire("contested", options);
       if (inside_.fetch_add(1) != 0) ++overlaps_;
       if (!gate_.admit("contested", lease.fence())) ++overlaps_;
@@ -242,37 +244,42 @@ enum class Order { kept, not_kept };
 
 void expect_fair(const Contest& contest, Order order) {
   EXPECT_EQ(contest.overlaps(), 0);
-  for (const int turns : contest.turns()) EXPECT_GT(turns, 0) << "somebody starved";
+  for (const int turns : contest.turns()) EXPECT_GT(turns, 0) << "a worker starved";
   if (order == Order::kept) {
     EXPECT_GE(jain(contest.turns()), 0.95) << ::testing::PrintToString(contest.turns());
   }
 }
 
-TEST_P(Contract, ThreadsOfOneClientShareAKeyFairly) {
-  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+TEST_P(Contract, ThreadsOfOneClientShareKeyFairly) {
+  const AcquireOptions& options = store().wakes_waiters() ? patient : polling;
   Contest contest;
   auto locks = open_client(store());
   std::vector<std::thread> threads;
   for (int w = 0; w < Contest::workers; ++w) threads.emplace_back([&, w] { contest.run(w, locks, options); });
   for (auto& thread : threads) thread.join();
-  expect_fair(contest, Order::kept);  // the line inside a client needs no help from the store
+  expect_fair(contest, Order::kept);  // the client itself keeps the order of its waiters
 }
 
-TEST_P(Contract, ClientsShareAKeyFairly) {
-  const AcquireOptions& options = store().tells_waiters() ? patient : polling;
+TEST_P(Contract, ClientsShareKeyFairly) {
+  const AcquireOptions& options = store().wakes_waiters() ? patient : polling;
   Contest contest;
   std::vector<std::thread> threads;
   for (int w = 0; w < Contest::workers; ++w) {
     threads.emplace_back([&, w] {
       auto locks = open_client(store());
-      (void)locks.is_locked("contested");  // connects
+      {
+        // Opens the connections for operations and for waiting before the contest, so that slow connects do not
+        // affect the turns.
+        const auto lease = locks.acquire("warm-up", options);
+        std::this_thread::sleep_for(20ms);
+      }
       contest.run(w, std::move(locks), options);
     });
   }
   const auto start = steady_clock::now();
   for (auto& thread : threads) thread.join();
-  // A turn is reserved for 50 ms. On a machine so busy that it takes nearly that long to take one, many come too late.
-  const bool turns_are_taken_in_time = steady_clock::now() - start < Contest::most_turns * 15ms;
+  // A turn is reserved for 50 ms. On a very busy machine, many waiters need longer than that and lose their turn.
+  const bool turns_are_taken_in_time = steady_clock::now() - start < Contest::max_turns * 15ms;
   expect_fair(contest, store().keeps_order() && turns_are_taken_in_time ? Order::kept : Order::not_kept);
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Takes the one block marked ```cpp program out of a document, as it is.
+# Extracts the block marked ```cpp program from a document.
 # usage: extract_program.sh OUTPUT DOCUMENT
 set -eu
 awk '/^```/ { inside = 0 } inside { print } /^```cpp program/ { inside = 1; print "#line " FNR + 1 " \"" FILENAME "\"" }' "$2" >"$1"

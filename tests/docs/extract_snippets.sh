@@ -1,8 +1,8 @@
 #!/bin/sh
-# Turns the C++ snippets of documents into one source file, so that every one of them is compiled.
+# Turns the C++ snippets of documents into one source file, so that all of them are compiled.
 # usage: extract_snippets.sh OUTPUT DOCUMENT...
-# A block marked ```cpp becomes a function, one marked ```cpp coroutine a coroutine, one marked ```cpp file stands as it is.
-# One marked ```cpp program is left to extract_program.sh.
+# A block marked ```cpp becomes a function, one marked ```cpp coroutine a coroutine, and one marked ```cpp file is put into a
+# namespace unchanged. extract_program.sh handles blocks marked ```cpp program.
 set -eu
 output=$1
 shift

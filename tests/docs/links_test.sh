@@ -1,12 +1,12 @@
 #!/bin/sh
-# Every link of a document that leads into the repository leads to something, and to a heading if it names one.
+# Every link of a document to a file or heading in the repository works.
 # usage: links_test.sh DOCUMENT...
 set -eu
 export LC_ALL=C
 
-# What stands in a document outside of blocks of code.
+# The text of a document without its code blocks.
 text_of() { awk '/^```/ { inside = !inside; next } !inside' "$1"; }
-# The anchors that a page has: its headings as GitHub names them, without punctuation, with hyphens for spaces.
+# The anchors of a page: its headings as GitHub names them, without punctuation, with hyphens for spaces.
 anchors_of() {
   text_of "$1" | sed -n 's/^##* //p' | tr 'A-Z ' 'a-z-' | tr -d '!-,./:-@[-^`{-~' | awk '{ print $0 (seen[$0]++ ? "-" seen[$0] - 1 : "") }'
 }
@@ -17,8 +17,8 @@ complain() {
   broken=1
 }
 for document in "$@"; do
-  # Code is no text: what looks like a link there is none.
-  # shellcheck disable=SC2016  # backquotes are meant
+  # Inline code does not contain links.
+  # shellcheck disable=SC2016  # the backquotes are literal
   targets=$(text_of "$document" | sed 's/`[^`]*`//g' | grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//') || continue
   for target in $targets; do
     case $target in http://* | https://*) continue ;; esac

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the script of docs/fencing.md on a real Redis, as its text says.
+# Runs the Lua script of docs/fencing.md on a real Redis, as the document describes.
 # usage: lua_test.sh DOCUMENT
 set -eu
 folder=$(mktemp -d)
@@ -8,7 +8,7 @@ trap '[ -z "$server" ] || { kill "$server"; wait "$server" || true; }; rm -rf "$
 awk '/^```/ { inside = 0 } inside { print } /^```lua/ { inside = 1 }' "$1" >"$folder/script.lua"
 [ -s "$folder/script.lua" ] || { echo "lua_test: no script in $1" >&2; exit 1; }
 
-# By a Unix socket no port has to be free.
+# With a Unix socket, no free port is needed.
 redis-server --port 0 --unixsocket "$folder/socket" --save '' --dir "$folder" >"$folder/log" &
 server=$!
 tries=0
@@ -18,7 +18,7 @@ until redis-cli -s "$folder/socket" ping >/dev/null 2>&1; do
   sleep 0.1
 done
 
-# EXPECTED FENCE [VALUE]
+# run EXPECTED FENCE [VALUE]
 run() {
   expected=$1
   shift
@@ -31,7 +31,7 @@ expect_value() {
 run 1 000000000000009
 run 1 000000000000009 first
 run 1 000000000000009 again
-# The claim alone keeps an old holder out, before the new one has written.
+# After the new holder's fence is stored, an old holder is rejected, even before the new holder has written a value.
 run 1 000000000000010
 run 0 000000000000009 late
 run 0 000000000000009

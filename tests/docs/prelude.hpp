@@ -1,4 +1,4 @@
-// What the snippets of the documents take for granted: the reader's own program.
+// Declarations that the snippets of the documents use: the reader's program.
 #pragma once
 
 #include <syncguard/async.hpp>
@@ -32,10 +32,10 @@ std::string charge(const Order& what, sg::Fence fence, std::stop_token lost);
 void build_report();
 bool work_is_left();
 void work_a_little();
-// Statements and scripts, by whatever client library the reader's program uses.
+// These run statements and scripts with the client library of the reader's program.
 int rows_changed_by(const char* sql, const std::vector<std::string>& values);
 int balance_of(const std::string& account);
 bool run_script(const std::string& key, const std::vector<std::string>& arguments);
 void write_to_journal(std::string_view message);
-std::unique_ptr<sg::Backend> make_my_backend(const std::string& place, std::chrono::milliseconds patience,
+std::unique_ptr<sg::Backend> make_my_backend(const std::string& place, std::chrono::milliseconds timeout,
                                              const sg::Log& log);

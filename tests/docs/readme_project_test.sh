@@ -1,6 +1,6 @@
 #!/bin/sh
-# The CMakeLists.txt of the README, with its main.cpp and this repository beside it, can be configured. That it can be built is
-# shown by tests/consumer/fetch_content, which says the same, and by the README's program, which is built and run.
+# Configures the README's CMakeLists.txt and main.cpp with this repository next to them. Other tests build the same:
+# tests/consumer/fetch_content, and Docs.ReadmeProgram, which runs the README's program.
 # usage: readme_project_test.sh README REPOSITORY CMAKE [OPTION OF CMAKE]...
 set -eu
 readme=$1
@@ -9,7 +9,7 @@ cmake=$3
 shift 3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# The first block of a kind.
+# The first block of the given kind.
 block() { awk -v begin="^\`\`\`$1\$" '/^```/ { if (inside) exit } inside { print } $0 ~ begin { inside = 1 }' "$readme"; }
 block cmake >"$folder/CMakeLists.txt"
 block 'cpp program' >"$folder/main.cpp"

@@ -1,4 +1,4 @@
-// The client as a whole: its threads, and its end.
+// The client: its threads, executors and shutdown.
 
 #include "e2e/faulty_client.hpp"
 
@@ -11,12 +11,13 @@
 #include <asio/use_future.hpp>
 
 #include <future>
+#include <limits>
 #include <optional>
 
 namespace syncguard::testing {
 namespace {
 
-TEST(Client, RefusesABlockingCallOnItsIoThreadAndNamesTheTwin) {
+TEST(Client, BlockingCallOnIoThreadIsRejectedAndNamesAsyncCounterpart) {
   FaultyClient client;
   std::promise<std::vector<std::string>> refused;
   client.locks.async_is_locked("key", [&](const std::exception_ptr&, bool) {
@@ -37,7 +38,41 @@ TEST(Client, RefusesABlockingCallOnItsIoThreadAndNamesTheTwin) {
   EXPECT_THAT(messages[2], ::testing::HasSubstr("async_release"));
 }
 
-TEST(Client, ClosingEndsWhateverIsUnderWayPromptly) {
+TEST(Client, EveryOperationWorksOnConstClient) {
+  const Locks locks(make_memory_backend());
+  auto lease = locks.try_acquire("key");
+  ASSERT_TRUE(lease);
+  const LockId id = lease->detach();
+  EXPECT_TRUE(locks.is_locked("key"));
+  EXPECT_TRUE(locks.owns(id));
+  EXPECT_TRUE(locks.lookup(Key("key")));
+  EXPECT_TRUE(locks.lookup(id));
+  EXPECT_TRUE(locks.get_by_key("key"));
+  EXPECT_TRUE(locks.get_by_id(id));
+  EXPECT_TRUE(locks.get_by_key_raw("key"));
+  EXPECT_TRUE(locks.get_by_id_raw(id));
+  EXPECT_TRUE(locks.extend(id, 1min));
+  EXPECT_TRUE(locks.release(id));
+  EXPECT_TRUE(locks.acquire("key"));
+  EXPECT_EQ(locks.with_lock("key", {}, [] { return 7; }), 7);
+  EXPECT_FALSE(locks.diagnose().empty());
+  EXPECT_FALSE(locks.setup().empty());
+  locks.close();
+}
+
+TEST(Client, NanFromRandomDoesNotCauseBusyLoop) {
+  ClientOptions options;
+  options.callbacks.random = [] { return std::numeric_limits<double>::quiet_NaN(); };
+  FaultyClient client(options);
+  const auto lease = client.locks.acquire("key");
+  expect_error(ErrorCode::acquisition_timeout,
+               [&] { (void)client.locks.acquire("key", {.wait = {.timeout = 500ms, .retry_delay = 200ms}}); });
+  // One for the lease. For the second acquire: the first attempt, one after joining, two after each of at most three
+  // delays, and the last one.
+  EXPECT_LE(client.faults.calls(Operation::acquire), 10U);
+}
+
+TEST(Client, CloseEndsPendingOperationsPromptly) {
   FaultyClient client({.operation_timeout = 60s, .dispose_timeout = 2s});
   const Gate never;
   auto held = client.locks.acquire("held");
@@ -51,7 +86,7 @@ TEST(Client, ClosingEndsWhateverIsUnderWayPromptly) {
   ASSERT_TRUE(client.faults.wait_for_calls(Operation::acquire, 3));
   const auto start = steady_clock::now();
   client.locks.close();
-  // The two acquires are unanswered for ever, so their clearing up has to be given up after dispose_timeout.
+  // The two acquires are never answered, so close() stops waiting for their cleanup after dispose_timeout.
   EXPECT_LT(steady_clock::now() - start, 30s);
   expect_error(ErrorCode::aborted, [&] { (void)acquiring.get(); });
   expect_error(ErrorCode::aborted, [&] { (void)trying.get(); });
@@ -59,27 +94,33 @@ TEST(Client, ClosingEndsWhateverIsUnderWayPromptly) {
   expect_error(ErrorCode::aborted, [&] { (void)asking.get(); });
 }
 
-TEST(Client, ClosingSaysLostOnlyAfterItTriedToRelease) {
+TEST(Client, CloseFiresLostBeforeReleasing) {
   FaultyClient client;
-  auto lease = client.locks.acquire("key");
+  const auto first = client.locks.acquire("first", {.auto_extend = true});
+  const auto second = client.locks.acquire("second");
   Gate gate;
-  client.faults.next(Operation::release, Fault::hold(gate));
-  const auto lost = lease.lost();
+  client.faults.always(Operation::release, Fault::hold(gate));
   auto closing = std::async(std::launch::async, [&] { client.locks.close(); });
-  ASSERT_TRUE(client.faults.wait_for_calls(Operation::release, 1));
-  EXPECT_FALSE(lost.stop_requested());
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::release, 2));
+  for (const auto* lease : {&first, &second}) {
+    EXPECT_TRUE(client.store->stored(lease->key().str())) << "the lock must not be released yet";
+    EXPECT_TRUE(lease->lost().stop_requested());
+    EXPECT_EQ(lease->remaining(), 0ms);
+    EXPECT_FALSE(*lease);
+  }
   gate.open();
   closing.get();
-  EXPECT_TRUE(lost.stop_requested());
-  EXPECT_FALSE(client.store->stored("key"));
+  EXPECT_FALSE(client.store->stored("first"));
+  EXPECT_FALSE(client.store->stored("second"));
 }
 
-TEST(Client, ClosingReleasesManyLeases) {
+TEST(Client, CloseReleasesManyLeases) {
   const auto store = std::make_shared<MemoryStore>();
   std::vector<Lease> leases;
   {
     Locks locks(make_memory_backend({.store = store}));
     for (int i = 0; i < 500; ++i) leases.push_back(locks.acquire("key " + std::to_string(i)));
+    locks.close();
   }
   for (int i = 0; i < 500; ++i) {
     EXPECT_FALSE(store->stored("key " + std::to_string(i)));
@@ -87,7 +128,7 @@ TEST(Client, ClosingReleasesManyLeases) {
   }
 }
 
-TEST(Client, ReportsReleasesThatFailedWhileClosing) {
+TEST(Client, ReportsReleasesThatFailedDuringClose) {
   std::atomic<int> reported{0};
   FaultyClient client(
       {.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { ++reported; }}});
@@ -98,21 +139,21 @@ TEST(Client, ReportsReleasesThatFailedWhileClosing) {
   EXPECT_TRUE(lease.lost().stop_requested());
 }
 
-TEST(Client, MayBeDestroyedByAHandlerOnItsOwnIoThread) {
+TEST(Client, CanBeDestroyedByHandlerOnItsIoThread) {
   const auto store = std::make_shared<MemoryStore>();
   auto locks = std::make_unique<Locks>(make_memory_backend({.store = store}));
   auto lease = std::make_shared<Lease>(locks->acquire("key"));
   Signal destroyed;
   locks->async_is_locked("key", [&](const std::exception_ptr&, bool) {
+    lease->detach();
     locks.reset();
     destroyed.set();
   });
   EXPECT_TRUE(destroyed.wait_for(60s));
-  EXPECT_TRUE(eventually([&] { return !store->stored("key"); }));
-  EXPECT_TRUE(eventually([&] { return lease->lost().stop_requested(); }));
+  EXPECT_TRUE(store->stored("key"));
 }
 
-TEST(Client, MayBeClosedInALostCallback) {
+TEST(Client, CanBeClosedInLostCallback) {
   FaultyClient client({.dispose_timeout = 10min});
   const auto lease = client.locks.acquire("key", {.ttl = 30ms});
   Signal closed;
@@ -123,7 +164,7 @@ TEST(Client, MayBeClosedInALostCallback) {
   EXPECT_TRUE(closed.wait_for(60s));
 }
 
-TEST(Client, MayBeClosedInALostCallbackOfItsOwnClosing) {
+TEST(Client, CanBeClosedInLostCallbackDuringClose) {
   FaultyClient client({.dispose_timeout = 80s});
   const auto lease = client.locks.acquire("key");
   const std::stop_callback on_lost(lease.lost(), [&] { client.locks.close(); });
@@ -132,7 +173,7 @@ TEST(Client, MayBeClosedInALostCallbackOfItsOwnClosing) {
   EXPECT_LT(steady_clock::now() - start, 60s);
 }
 
-TEST(Client, MayBeClosedInAReleaseErrorCallbackOfItsOwnClosing) {
+TEST(Client, CanBeClosedInReleaseErrorCallbackDuringClose) {
   std::optional<Locks> copy;
   FaultyClient client(
       {.dispose_timeout = 80s,
@@ -145,7 +186,7 @@ TEST(Client, MayBeClosedInAReleaseErrorCallbackOfItsOwnClosing) {
   EXPECT_LT(steady_clock::now() - start, 60s);
 }
 
-TEST(Client, ClosingReleasesLeasesAlthoughOtherClearingUpHangs) {
+TEST(Client, CloseReleasesLeasesEvenIfOtherCleanupHangs) {
   FaultyClient client({.dispose_timeout = 3s});
   const auto lease = client.locks.acquire("held");
   const Gate never;
@@ -161,11 +202,11 @@ TEST(Client, ClosingReleasesLeasesAlthoughOtherClearingUpHangs) {
   EXPECT_FALSE(client.store->stored("held"));
 }
 
-TEST(Client, ASectionRunsOnTheExecutorOfItsCallerAndItsFailedReleaseIsReportedOnce) {
+TEST(Client, SectionRunsOnCallersExecutorAndFailedReleaseIsReportedOnce) {
   std::atomic<int> reported{0};
   FaultyClient client(
       {.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { ++reported; }}});
-  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::auth_failed));
   asio::io_context context;
   std::thread::id ran_on;
   const auto section = [&](Lease&) -> asio::awaitable<void> {
@@ -184,7 +225,7 @@ TEST(Client, ASectionRunsOnTheExecutorOfItsCallerAndItsFailedReleaseIsReportedOn
   EXPECT_EQ(client.faults.calls(Operation::release), 1U);
 }
 
-TEST(Client, ACancelledSectionStillReleases) {
+TEST(Client, CanceledSectionStillReleases) {
   FaultyClient client;
   asio::io_context context;
   asio::cancellation_signal signal;
@@ -203,7 +244,7 @@ TEST(Client, ACancelledSectionStillReleases) {
   EXPECT_FALSE(client.store->stored("key"));
 }
 
-TEST(Client, AnAsynchronousCallOnAClosedClientStillCompletes) {
+TEST(Client, AsyncCallOnClosedClientStillCompletes) {
   std::future<bool> asked;
   {
     FaultyClient client;
@@ -213,7 +254,7 @@ TEST(Client, AnAsynchronousCallOnAClosedClientStillCompletes) {
   expect_error(ErrorCode::aborted, [&] { (void)asked.get(); });
 }
 
-TEST(Client, MayBeClosedByManyThreadsAtOnce) {
+TEST(Client, CanBeClosedByManyThreadsConcurrently) {
   FaultyClient client;
   const auto lease = client.locks.acquire("key");
   std::vector<std::future<void>> closers;
@@ -222,7 +263,7 @@ TEST(Client, MayBeClosedByManyThreadsAtOnce) {
   EXPECT_FALSE(client.store->stored("key"));
 }
 
-TEST(Client, IsDestroyedSafelyWhileOthersStillUseIt) {
+TEST(Client, IsDestroyedSafelyWhileInUse) {
   for (int round = 0; round < 20; ++round) {
     std::optional<FaultyClient> client(std::in_place);
     std::vector<std::future<void>> users;
@@ -244,7 +285,7 @@ TEST(Client, IsDestroyedSafelyWhileOthersStillUseIt) {
   }
 }
 
-TEST(Client, OnTheCallersExecutorNothingOfItKeepsTheContextRunning) {
+TEST(Client, IdleClientDoesNotKeepCallersContextRunning) {
   asio::io_context context;
   auto locks = open_on(context.get_executor(), "memory:");
   std::optional<Lease> kept;
@@ -252,17 +293,17 @@ TEST(Client, OnTheCallersExecutorNothingOfItKeepsTheContextRunning) {
   while (!kept && context.run_one_for(60s) > 0) {
   }
   ASSERT_TRUE(kept);
-  EXPECT_FALSE(context.stopped()) << "the lease's deadline is watched";
+  EXPECT_FALSE(context.stopped()) << "the client must watch the lease's deadline";
   kept->async_release([](const std::exception_ptr&, bool) {});
   const auto start = steady_clock::now();
   context.run();
-  EXPECT_LT(steady_clock::now() - start, 60s) << "with no lease left, the context runs out of work";
+  EXPECT_LT(steady_clock::now() - start, 60s) << "without a lease, the context must run out of work";
   locks.async_close([](const std::exception_ptr&, bool) {});
   context.restart();
   context.run();
 }
 
-TEST(Client, WorksOnAnExecutorOfManyThreads) {
+TEST(Client, WorksOnMultithreadedExecutor) {
   asio::thread_pool pool(4);
   auto locks = open_on(pool.get_executor(), "memory:");
   std::atomic<int> inside{0};
@@ -283,7 +324,7 @@ TEST(Client, WorksOnAnExecutorOfManyThreads) {
   pool.join();
 }
 
-TEST(Client, CompletionsRunOnTheExecutorOfTheirToken) {
+TEST(Client, CompletionsRunOnTheirTokensExecutor) {
   FaultyClient client;
   asio::io_context context;
   std::thread::id completed_on;

@@ -1,8 +1,9 @@
-// The syncguard command, run as a process of its own.
+// Runs the syncguard command as a child process.
 #pragma once
 
-#include "eventually.hpp"
-#include "temporary_folder.hpp"
+#include "support/eventually.hpp"
+#include "support/fork_when_idle.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -26,7 +27,7 @@ inline std::string text_of_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// For a new process: whoever runs the tests may ignore signals, as a shell does for what runs in the background.
+// Called in a new process. The tests may have been started with ignored signals, as a shell does for background jobs.
 inline void use_default_signals() {
   for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE})
     signal(number, SIG_DFL);
@@ -35,7 +36,7 @@ inline void use_default_signals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Whether a process has made its provisions for signals.
+// Whether the process has blocked SIGTERM, as syncguard does to wait for signals.
 inline bool waits_for_signals(pid_t process) {
   std::istringstream status(text_of_file("/proc/" + std::to_string(process) + "/status"));
   for (std::string line; std::getline(status, line);) {
@@ -45,28 +46,28 @@ inline bool waits_for_signals(pid_t process) {
 }
 
 struct Outcome {
-  int exit_code = -1;  // 128 and the signal's number if one killed it
+  int exit_code = -1;  // 128 plus the signal's number if a signal killed it
   std::string out;
   std::string err;
 
   [[nodiscard]] nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-// One run of the command. Ends with the test.
+// One run of the command. The destructor kills it.
 class CommandProcess {
  public:
-  // Its URL comes from the environment, as in a cron job.
+  // The URL is passed in the environment, as in a cron job.
   CommandProcess(const std::string& url, std::vector<std::string> arguments,
                  const std::string& program = SYNCGUARD_COMMAND) {
     arguments.insert(arguments.begin(), program);
     const auto out = folder_.path() / "out";
     const auto err = folder_.path() / "err";
     const pid_t parent = getpid();
-    pid_ = fork();
+    pid_ = fork_when_idle();
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(96);
-    // As a shell would: a group of its own, so that a test can signal all of it.
+    // Its own process group, as in a shell, so that a test can signal all of its processes.
     setpgid(0, 0);
     use_default_signals();
     setenv("SYNCGUARD_URL", url.c_str(), 1);
@@ -89,7 +90,7 @@ class CommandProcess {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   void send(int signal) const { kill(pid_, signal); }
-  // Returns when it has stopped.
+  // Returns when the process has stopped.
   void stop() const {
     kill(pid_, SIGSTOP);
     waitpid(pid_, nullptr, WUNTRACED);
@@ -101,7 +102,9 @@ class CommandProcess {
     if (!ended_ && waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;
     return ended_;
   }
-  // Waits for its end.
+  // The signal that killed the process, or zero. Call finish() first.
+  [[nodiscard]] int killed_by() const { return WIFSIGNALED(status_) ? WTERMSIG(status_) : 0; }
+  // Waits until the process has ended.
   Outcome finish() {
     if (!ended_) waitpid(pid_, &status_, 0);
     ended_ = true;

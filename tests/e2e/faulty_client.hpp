@@ -1,9 +1,9 @@
-// A client of a memory store, with a network in between that does what the test wants.
+// A client of a memory store, with injected faults.
 #pragma once
 
-#include "eventually.hpp"
-#include "expect_error.hpp"
-#include "signal.hpp"
+#include "support/eventually.hpp"
+#include "support/expect_error.hpp"
+#include "support/signal.hpp"
 
 #include <syncguard/async.hpp>
 #include <syncguard/memory.hpp>

@@ -1,6 +1,7 @@
-// Requests that may have taken effect although nobody knows.
+// Requests in doubt: they may have taken effect, but there was no reply.
 
 #include "e2e/faulty_client.hpp"
+#include "support/stub_backend.hpp"
 
 #include <asio/use_future.hpp>
 
@@ -9,29 +10,19 @@
 namespace syncguard::testing {
 namespace {
 
-class Broken : public Backend {
+class Broken : public StubBackend {
  public:
-  [[nodiscard]] Capabilities capabilities() const override { return {.name = "broken"}; }
   asio::awaitable<AcquireReply> acquire(const AcquireRequest&, const CallLimits&) override {
     throw std::out_of_range("a bug");
     co_return Contended{};
   }
-  asio::awaitable<ReleaseReply> release(const LockId&, const CallLimits&) override { co_return Missing::not_found; }
-  asio::awaitable<ExtendReply> extend(const LockId&, std::chrono::milliseconds, const CallLimits&) override {
-    co_return Missing::not_found;
-  }
-  asio::awaitable<bool> is_locked(const Key&, const CallLimits&) override { co_return false; }
-  asio::awaitable<std::optional<LockRecord>> lookup(const Key&, const CallLimits&) override { co_return std::nullopt; }
-  asio::awaitable<std::optional<LockRecord>> lookup(const LockId&, const CallLimits&) override {
-    co_return std::nullopt;
-  }
 };
 
-TEST(InDoubt, ALostReplyNeverMakesAnAcquireLoseToItself) {
+TEST(InDoubt, LostReplyDoesNotMakeAcquireContendWithItself) {
   FaultyClient client;
   client.faults.next(Operation::acquire, Fault::lose_reply(), 3);
   const auto lease = client.locks.acquire("key", {.wait = {.retry_delay = 1ms}});
-  EXPECT_EQ(lease.fence(), Fence(1)) << "granted by the first request, told by the fourth";
+  EXPECT_EQ(lease.fence(), Fence(1)) << "the first request was granted, the fourth got the reply";
   EXPECT_EQ(client.faults.calls(Operation::acquire), 4U);
   EXPECT_EQ(client.store->fence_counter("key"), 1U);
 }
@@ -48,7 +39,7 @@ TEST(InDoubt, TransientErrorsAreRetriedAndPermanentOnesAreNot) {
   }
 }
 
-TEST(InDoubt, ATryThatLostItsReplySaysSoAndLeavesNoLockBehind) {
+TEST(InDoubt, TryAcquireWithLostReplyIsInDoubtAndLeavesNoLock) {
   FaultyClient client;
   client.faults.next(Operation::acquire, Fault::lose_reply());
   const auto error = error_of([&] { (void)client.locks.try_acquire("key"); });
@@ -59,7 +50,39 @@ TEST(InDoubt, ATryThatLostItsReplySaysSoAndLeavesNoLockBehind) {
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
 }
 
-TEST(InDoubt, AnAcquisitionThatGaveUpInDoubtLeavesNoLockBehind) {
+TEST(InDoubt, OverflowingInDoubtAcquiresExpireByTtl) {
+  constexpr int capacity = 4096;
+  constexpr int soonest = 3;
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  FaultyClient client({.log = Log([&](LogLevel level, std::string_view message) {
+                         const std::lock_guard lock(mutex);
+                         if (level == LogLevel::warning) warnings.emplace_back(message);
+                       })});
+  client.faults.always(Operation::acquire, Fault::lose_reply());
+  client.faults.always(Operation::retract, Fault::fail(ErrorCode::service_unavailable));
+  const auto acquire = [&](const std::string& key, std::chrono::milliseconds ttl) {
+    expect_error(ErrorCode::network_timeout, [&] { (void)client.locks.try_acquire(key, {.ttl = ttl}); });
+  };
+  for (int i = 0; i < soonest; ++i) acquire("soonest " + std::to_string(i), 10min);
+  for (int i = 0; i < capacity; ++i) acquire("key " + std::to_string(i), 1h);
+
+  client.faults.clear(Operation::retract);
+  for (int i = 0; i < capacity; ++i) {
+    ASSERT_TRUE(eventually([&] { return !client.store->stored("key " + std::to_string(i)); })) << i;
+  }
+  for (int i = 0; i < soonest; ++i) EXPECT_TRUE(client.store->stored("soonest " + std::to_string(i))) << i;
+  const auto warned = [&] {
+    const std::lock_guard lock(mutex);
+    return !warnings.empty();
+  };
+  ASSERT_TRUE(eventually(warned));
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(warnings.size(), 1U) << "there must be at most one warning per minute";
+  EXPECT_THAT(warnings.front(), ::testing::HasSubstr("1 so far"));
+}
+
+TEST(InDoubt, AcquireThatTimedOutInDoubtLeavesNoLock) {
   FaultyClient client;
   client.faults.always(Operation::acquire, Fault::lose_reply());
   const auto error =
@@ -71,7 +94,7 @@ TEST(InDoubt, AnAcquisitionThatGaveUpInDoubtLeavesNoLockBehind) {
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
 }
 
-TEST(InDoubt, ALostReplyFollowedByOtherFailuresIsStillRetracted) {
+TEST(InDoubt, LostReplyFollowedByOtherFailuresIsRetracted) {
   FaultyClient client;
   client.faults.next(Operation::acquire, Fault::lose_reply());
   client.faults.always(Operation::acquire, Fault::fail(ErrorCode::service_unavailable));
@@ -82,7 +105,7 @@ TEST(InDoubt, ALostReplyFollowedByOtherFailuresIsStillRetracted) {
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
 }
 
-TEST(InDoubt, AStopEndsEveryRequestThatIsUnderWay) {
+TEST(InDoubt, StopEndsEveryPendingRequest) {
   FaultyClient client({.operation_timeout = 60s});
   const Gate never;
   auto lease = client.locks.acquire("key");
@@ -116,11 +139,11 @@ TEST(InDoubt, AStopEndsEveryRequestThatIsUnderWay) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::aborted) << error->what();
   }
-  EXPECT_LT(steady_clock::now() - requested, 30s) << "long before its time-out";
+  EXPECT_LT(steady_clock::now() - requested, 30s) << "the stop must end the call; its timeout is 60 s";
   for (const auto operation : {Operation::release, Operation::extend}) client.faults.clear(operation);
 }
 
-TEST(InDoubt, TheLastAttemptOutlastsTheTimeOutByOneOperationAtMost) {
+TEST(InDoubt, LastAttemptOutlastsTimeoutByAtMostOneOperation) {
   FaultyClient client({.operation_timeout = 4s});
   const Gate never;
   const auto lease = client.locks.acquire("key");
@@ -130,10 +153,10 @@ TEST(InDoubt, TheLastAttemptOutlastsTheTimeOutByOneOperationAtMost) {
   const auto start = steady_clock::now();
   expect_error(ErrorCode::acquisition_timeout,
                [&] { (void)client.locks.acquire("key", {.wait = {.timeout = 100ms}}); });
-  EXPECT_LT(steady_clock::now() - start, 2 * 4s) << "joining did not take a time-out of its own";
+  EXPECT_LT(steady_clock::now() - start, 2 * 4s) << "joining the queue must not get its own timeout";
 }
 
-TEST(InDoubt, TimeOutsMayBeForEver) {
+TEST(InDoubt, TimeoutsCanBeForever) {
   FaultyClient client(
       {.operation_timeout = std::chrono::milliseconds::max(), .dispose_timeout = std::chrono::milliseconds::max()});
   client.faults.next(Operation::acquire, Fault::delay(20ms));
@@ -142,7 +165,7 @@ TEST(InDoubt, TimeOutsMayBeForEver) {
   EXPECT_FALSE(client.store->stored("key"));
 }
 
-TEST(InDoubt, ARandomSourceThatThrowsIsReplaced) {
+TEST(InDoubt, ThrowingRandomSourceIsReplaced) {
   FaultyClient client({.callbacks = {.random = []() -> double { throw std::runtime_error("no luck"); }},
                        .log = Log([](LogLevel, std::string_view) {})});
   client.faults.next(Operation::acquire, Fault::fail(ErrorCode::service_unavailable));
@@ -152,7 +175,7 @@ TEST(InDoubt, ARandomSourceThatThrowsIsReplaced) {
   EXPECT_FALSE(lease.lost().stop_requested());
 }
 
-TEST(InDoubt, ARetractionThatFailsIsTriedAgain) {
+TEST(InDoubt, FailedRetractionIsRetried) {
   FaultyClient client;
   Gate third;
   client.faults.next(Operation::acquire, Fault::lose_reply());
@@ -165,7 +188,7 @@ TEST(InDoubt, ARetractionThatFailsIsTriedAgain) {
   EXPECT_EQ(client.faults.calls(Operation::retract), 3U);
 }
 
-TEST(InDoubt, ARetractionThatFailsIsTriedAgainWhileTheClientCloses) {
+TEST(InDoubt, FailedRetractionIsRetriedDuringClose) {
   const auto store = std::make_shared<MemoryStore>();
   {
     FaultControl faults;
@@ -175,29 +198,29 @@ TEST(InDoubt, ARetractionThatFailsIsTriedAgainWhileTheClientCloses) {
     expect_error(ErrorCode::network_timeout, [&] { (void)locks.try_acquire("key"); });
     EXPECT_TRUE(store->stored("key"));
   }
-  EXPECT_FALSE(store->stored("key")) << "nobody is left who could take it back";
+  EXPECT_FALSE(store->stored("key")) << "close() must retract the acquire";
 }
 
-TEST(InDoubt, AReleaseThatWorkedInDoubtIsNoAlarm) {
+TEST(InDoubt, InDoubtReleaseThatWorkedIsNotReported) {
   std::atomic<int> alarms{0};
   FaultyClient client({.callbacks = {.on_release_error = [&](const LockError&, const ReleaseContext&) { ++alarms; }}});
   {
     auto lease = client.locks.acquire("key");
     client.faults.next(Operation::release, Fault::lose_reply());
     expect_error(ErrorCode::network_timeout, [&] { (void)lease.release(); });
-    EXPECT_FALSE(client.store->stored("key")) << "it did arrive";
+    EXPECT_FALSE(client.store->stored("key")) << "the release must have taken effect";
   }
   EXPECT_EQ(alarms, 0);
   {
     auto lease = client.locks.acquire("key");
     client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
     expect_error(ErrorCode::service_unavailable, [&] { (void)lease.release(); });
-    EXPECT_TRUE(client.locks.release(lease.id())) << "by somebody else";
+    EXPECT_TRUE(client.locks.release(lease.id())) << "another caller releases the lock";
   }
   EXPECT_EQ(alarms, 1);
 }
 
-TEST(InDoubt, AStopEndsAnAcquireThatIsUnderWayAndItsClearingUpNeverOvertakesIt) {
+TEST(InDoubt, CleanupOfStoppedAcquireNeverOvertakesIt) {
   FaultyClient client({.operation_timeout = 60s});
   Gate gate;
   client.faults.next(Operation::acquire, Fault::hold(gate));
@@ -213,16 +236,16 @@ TEST(InDoubt, AStopEndsAnAcquireThatIsUnderWayAndItsClearingUpNeverOvertakesIt) 
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::aborted);
   EXPECT_TRUE(error->in_doubt());
-  EXPECT_LT(ended - requested, 30s) << "long before its time-out";
+  EXPECT_LT(ended - requested, 30s) << "the stop must end the call; its timeout is 60 s";
 
   std::this_thread::sleep_for(50ms);
-  EXPECT_EQ(client.faults.calls(Operation::retract), 0U) << "the acquire is still unanswered";
+  EXPECT_EQ(client.faults.calls(Operation::retract), 0U) << "the acquire has no reply yet";
   gate.open();
   EXPECT_TRUE(eventually([&] { return client.store->fence_counter("key") == 1 && !client.store->stored("key"); }));
   EXPECT_EQ(client.faults.calls(Operation::retract), 1U);
 }
 
-TEST(InDoubt, ARepeatNeverOvertakesTheAcquireThatTimedOut) {
+TEST(InDoubt, RepeatNeverOvertakesTimedOutAcquire) {
   FaultyClient client({.operation_timeout = 50ms});
   Gate gate;
   client.faults.next(Operation::acquire, Fault::hold(gate));
@@ -231,12 +254,12 @@ TEST(InDoubt, ARepeatNeverOvertakesTheAcquireThatTimedOut) {
       {.wait = {.timeout = 60s, .max_retries = WaitOptions::unlimited_retries, .retry_delay = 10ms, .max_delay = 10ms}},
       asio::use_future);
   EXPECT_EQ(acquiring.wait_for(300ms), std::future_status::timeout);
-  EXPECT_EQ(client.store->fence_counter("key"), 0U) << "all repeats wait behind the first";
+  EXPECT_EQ(client.store->fence_counter("key"), 0U) << "no repeated request may run before the first";
   gate.open();
   EXPECT_EQ(acquiring.get().fence(), Fence(1));
 }
 
-TEST(InDoubt, OneOperationEndsByItsTimeOut) {
+TEST(InDoubt, OperationEndsByItsTimeout) {
   FaultyClient client({.operation_timeout = 60ms});
   const Gate never;
   for (const auto operation :
@@ -260,7 +283,7 @@ TEST(InDoubt, OneOperationEndsByItsTimeOut) {
   in_time([&] { (void)client.locks.lookup(id); });
 }
 
-TEST(InDoubt, AnAnswerThatTookLongerThanTheTtlIsNoLease) {
+TEST(InDoubt, ReplySlowerThanTtlGrantsNoLease) {
   FaultyClient client;
   client.faults.next(Operation::acquire, Fault::delay(80ms));
   const auto error = error_of([&] { (void)client.locks.try_acquire("key", {.ttl = 20ms}); });
@@ -269,7 +292,7 @@ TEST(InDoubt, AnAnswerThatTookLongerThanTheTtlIsNoLease) {
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
 }
 
-TEST(InDoubt, AWaiterWithoutAPlaceInTheQueuePolls) {
+TEST(InDoubt, WaiterThatCannotJoinQueuePolls) {
   FaultyClient client;
   for (const auto code : {ErrorCode::service_unavailable, ErrorCode::auth_failed}) {
     auto lease = client.locks.acquire("key");
@@ -284,17 +307,18 @@ TEST(InDoubt, AWaiterWithoutAPlaceInTheQueuePolls) {
   }
 }
 
-TEST(InDoubt, WhatABackendThrowsUnexpectedlyIsAnInternalError) {
+TEST(InDoubt, UnexpectedBackendExceptionIsInternalError) {
   Locks locks(std::make_unique<Broken>());
   const auto error = error_of([&] { (void)locks.acquire("key"); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::internal);
   EXPECT_TRUE(error->in_doubt());
   EXPECT_THROW(std::rethrow_exception(error->context().cause), std::out_of_range);
-  EXPECT_EQ(std::string(error->what()).find("a bug"), std::string::npos) << "it could have said anything";
+  EXPECT_EQ(std::string(error->what()).find("a bug"), std::string::npos)
+      << "the text of an unexpected exception must not be shown";
 }
 
-TEST(InDoubt, TelemetryReportsWhatABackendThrowsUnexpectedly) {
+TEST(InDoubt, TelemetryReportsUnexpectedBackendException) {
   std::vector<LockEvent> events;
   TelemetryOptions telemetry;
   telemetry.on_event = [&](const LockEvent& event) { events.push_back(event); };

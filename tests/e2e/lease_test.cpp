@@ -1,21 +1,22 @@
-// Leases when requests fail, hang or come late.
+// Leases when requests fail, hang or are late.
 
-#include "async/boot_clock.hpp"
 #include "e2e/faulty_client.hpp"
 
 #include <asio/use_future.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <future>
+#include <thread>
 #include <vector>
 
 namespace syncguard::testing {
 namespace {
 
-// Renewed after a third of it: what is left is for a machine that is busy elsewhere.
+// Renewed after a third of the ttl. The rest is allowance for a busy machine.
 constexpr auto long_ttl = 4500ms;
 
-TEST(Lease, SurvivesRenewalsThatFailForAWhile) {
+TEST(Lease, SurvivesTransientRenewalFailures) {
   FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
   const auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
   client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable), 3);
@@ -25,11 +26,10 @@ TEST(Lease, SurvivesRenewalsThatFailForAWhile) {
   EXPECT_TRUE(client.locks.owns(lease.id()));
 }
 
-TEST(Lease, TellsWhenItsDeadlineMoved) {
-  const auto now = [] { return async::BootClock::now().time_since_epoch(); };
+TEST(Lease, OnExtendedReportsNewDeadline) {
   std::mutex mutex;
-  std::vector<std::chrono::nanoseconds> deadlines;
-  const auto told = [&] {
+  std::vector<BootClock::time_point> deadlines;
+  const auto reported = [&] {
     const std::lock_guard lock(mutex);
     return deadlines;
   };
@@ -39,25 +39,36 @@ TEST(Lease, TellsWhenItsDeadlineMoved) {
                          const std::lock_guard lock(mutex);
                          deadlines.push_back(context.deadline);
                        }}});
-  const auto before = now();
+  const auto before = BootClock::now();
   auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
   const auto first = lease.deadline();
   EXPECT_GE(first, before + long_ttl);
-  EXPECT_LE(first, now() + long_ttl);
-  ASSERT_TRUE(eventually([&] { return !told().empty(); })) << "by a renewal";
-  EXPECT_GT(told()[0], first);
+  EXPECT_LE(first, BootClock::now() + long_ttl);
+  ASSERT_TRUE(eventually([&] { return !reported().empty(); })) << "a renewal must be reported";
+  EXPECT_GT(reported()[0], first);
   EXPECT_TRUE(lease.extend(10min));
   const auto last = lease.deadline();
-  ASSERT_TRUE(eventually([&] { return std::ranges::count(told(), last) == 1; })) << "and by hand";
-  EXPECT_GT(last, now() + 5min);
-  const auto count = told().size();
+  ASSERT_TRUE(eventually([&] { return std::ranges::count(reported(), last) == 1; }))
+      << "an explicit extend must be reported";
+  EXPECT_GT(last, BootClock::now() + 5min);
+  const auto count = reported().size();
   client.faults.always(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
   EXPECT_TRUE(error_of([&] { (void)lease.extend(20min); }));
-  EXPECT_EQ(lease.deadline(), last) << "what failed without a doubt moves nothing";
-  EXPECT_EQ(told().size(), count);
+  EXPECT_EQ(lease.deadline(), last) << "an extend that certainly failed must not change the deadline";
+  EXPECT_EQ(reported().size(), count);
 }
 
-TEST(Lease, IsLostAtItsDeadlineWhenNoRenewalSucceeds) {
+TEST(Lease, DeadlineIsTimePointToSleepUntil) {
+  static_assert(std::chrono::is_clock_v<BootClock>);
+  FaultyClient client;
+  const auto lease = client.locks.acquire("key", {.ttl = 200ms});
+  const BootClock::time_point deadline = lease.deadline();
+  std::this_thread::sleep_until(deadline);
+  EXPECT_GE(BootClock::now(), deadline);
+  EXPECT_EQ(lease.remaining(), 0ms);
+}
+
+TEST(Lease, IsLostAtDeadlineIfNoRenewalSucceeds) {
   std::vector<std::string> warnings;
   std::mutex mutex;
   FaultyClient client({.log = Log([&](LogLevel, std::string_view message) {
@@ -73,23 +84,24 @@ TEST(Lease, IsLostAtItsDeadlineWhenNoRenewalSucceeds) {
     EXPECT_TRUE(lost.wait_for(60s));
     EXPECT_GE(steady_clock::now() - start, 1990ms);
     return client.faults.calls(Operation::extend) >= 3U && client.locks.is_locked("key");
-  })) << "it tries again and again, and the store lets go later than the lease";
+  })) << "the renewal must be retried, and the store must keep the lock longer than the lease";
+  client.locks.close();
   const std::lock_guard lock(mutex);
-  ASSERT_EQ(warnings.size(), 1U) << "rate limited";
+  ASSERT_EQ(warnings.size(), 1U) << "warnings must be rate limited";
   EXPECT_EQ(warnings[0].find("key"), std::string::npos);
 }
 
-TEST(Lease, IsLostAtItsDeadlineWhileARenewalHangs) {
+TEST(Lease, IsLostAtDeadlineWhileRenewalHangs) {
   FaultyClient client({.operation_timeout = 10min});
   const Gate never;
   client.faults.always(Operation::extend, Fault::hold(never));
   const auto lease = client.locks.acquire("key", {.ttl = 200ms, .auto_extend = true});
   Signal lost;
   const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
-  EXPECT_TRUE(lost.wait_for(60s)) << "well before the operation's time-out";
+  EXPECT_TRUE(lost.wait_for(60s)) << "the lease must not wait for the operation's timeout";
 }
 
-TEST(Lease, LostFiresOnAThreadThatRenewsNothing) {
+TEST(Lease, LostDoesNotFireOnRenewalThread) {
   FaultyClient client({.dispose_timeout = 200ms});
   const auto doomed = client.locks.acquire("doomed", {.ttl = 50ms});
   const auto renewed = client.locks.acquire("renewed", {.ttl = long_ttl, .auto_extend = true});
@@ -101,12 +113,12 @@ TEST(Lease, LostFiresOnAThreadThatRenewsNothing) {
   });
   ASSERT_TRUE(blocked.wait_for(60s));
   const auto before = client.faults.calls(Operation::extend);
-  EXPECT_TRUE(client.faults.wait_for_calls(Operation::extend, before + 2, 60s)) << "renewals go on meanwhile";
+  EXPECT_TRUE(client.faults.wait_for_calls(Operation::extend, before + 2, 60s)) << "renewals must continue";
   EXPECT_FALSE(renewed.lost().stop_requested());
   unblock.set();
 }
 
-TEST(Lease, ABlockedLostCallbackDoesNotKeepTheOthersFromTheirs) {
+TEST(Lease, BlockedLostCallbackDoesNotDelayOthers) {
   FaultyClient client;
   std::vector<Lease> leases;
   for (int i = 0; i < 4; ++i) leases.push_back(client.locks.acquire("key " + std::to_string(i), {.ttl = 50ms}));
@@ -117,16 +129,17 @@ TEST(Lease, ABlockedLostCallbackDoesNotKeepTheOthersFromTheirs) {
   unblock.set();
 }
 
-TEST(Lease, AHungRenewalLeavesTimeForAnother) {
+TEST(Lease, HungRenewalLeavesTimeForAnother) {
   FaultyClient client({.operation_timeout = 10min, .log = Log([](LogLevel, std::string_view) {})});
   const Gate never;
   client.faults.next(Operation::extend, Fault::hold(never));
   const auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
   ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3, 60s));
-  EXPECT_FALSE(lease.lost().stop_requested()) << "the operation's time-out is longer than the lease";
+  EXPECT_FALSE(lease.lost().stop_requested())
+      << "the renewal must time out before the operation timeout, which is longer than the ttl";
 }
 
-TEST(Lease, AnUnansweredExtendToAShorterTtlCountsAtOnce) {
+TEST(Lease, PendingExtendToShorterTtlCountsImmediately) {
   FaultyClient client({.operation_timeout = 4s});
   const Gate never;
   client.faults.next(Operation::extend, Fault::hold(never));
@@ -135,11 +148,11 @@ TEST(Lease, AnUnansweredExtendToAShorterTtlCountsAtOnce) {
   const std::stop_callback on_lost(lease.lost(), [&] { lost.set(); });
   auto extending = lease.async_extend(100ms, asio::use_future);
   EXPECT_TRUE(lost.wait_for(60s));
-  EXPECT_EQ(extending.wait_for(0s), std::future_status::timeout) << "before the operation's time-out";
+  EXPECT_EQ(extending.wait_for(0s), std::future_status::timeout) << "lost() must not wait for the operation's timeout";
   expect_error(ErrorCode::network_timeout, [&] { (void)extending.get(); });
 }
 
-TEST(Lease, ThatHoldsNothingSaysNo) {
+TEST(Lease, EmptyLeaseReturnsFalse) {
   Lease empty;
   EXPECT_FALSE(empty.release());
   EXPECT_FALSE(empty.extend(1s));
@@ -149,21 +162,21 @@ TEST(Lease, ThatHoldsNothingSaysNo) {
   EXPECT_FALSE(empty.lost().stop_possible());
 }
 
-TEST(Lease, AnExtendOfTheApplicationsWaitsForTheRenewalUnderWay) {
+TEST(Lease, ExplicitExtendWaitsForPendingRenewal) {
   FaultyClient client;
   Gate gate;
   client.faults.next(Operation::extend, Fault::hold(gate));
   auto lease = client.locks.acquire("key", {.ttl = long_ttl, .auto_extend = true});
   ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1, 60s));
   auto extending = lease.async_extend(10min, asio::use_future);
-  EXPECT_EQ(extending.wait_for(50ms), std::future_status::timeout) << "one request in flight per lease";
+  EXPECT_EQ(extending.wait_for(50ms), std::future_status::timeout) << "a lease has at most one request in flight";
   EXPECT_EQ(client.faults.calls(Operation::extend), 1U);
   gate.open();
   EXPECT_TRUE(extending.get());
   EXPECT_GT(lease.remaining(), 5min);
 }
 
-TEST(Lease, AReleaseCancelsTheRenewalUnderWay) {
+TEST(Lease, ReleaseCancelsPendingRenewal) {
   FaultyClient client({.operation_timeout = 60s});
   const Gate never;
   client.faults.next(Operation::extend, Fault::hold(never));
@@ -171,30 +184,31 @@ TEST(Lease, AReleaseCancelsTheRenewalUnderWay) {
   ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 1, 60s));
   const auto start = steady_clock::now();
   EXPECT_TRUE(lease.release());
-  EXPECT_LT(steady_clock::now() - start, 3500ms) << "a renewal takes up to a third of the ttl";
+  EXPECT_LT(steady_clock::now() - start, 3500ms)
+      << "release() must not wait for the renewal, which may take a third of the ttl";
   EXPECT_FALSE(lease.lost().stop_requested());
 }
 
-TEST(Lease, AReleaseMayBeTriedAgainAfterAnError) {
+TEST(Lease, ReleaseCanBeRetriedAfterError) {
   FaultyClient client;
   auto lease = client.locks.acquire("key", {.ttl = 5s, .auto_extend = true});
   client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
   expect_error(ErrorCode::service_unavailable, [&] { (void)lease.release(); });
-  EXPECT_TRUE(lease) << "not released yet";
+  EXPECT_TRUE(lease) << "the lease must still be held";
   EXPECT_TRUE(client.store->stored("key"));
   EXPECT_TRUE(lease.release());
   EXPECT_FALSE(client.store->stored("key"));
 }
 
-TEST(Lease, AReleaseWhoseReplyWasLostCannotSucceedTwice) {
+TEST(Lease, ReleaseWithLostReplyCannotSucceedTwice) {
   FaultyClient client;
   auto lease = client.locks.acquire("key");
   client.faults.next(Operation::release, Fault::lose_reply());
   expect_error(ErrorCode::network_timeout, [&] { (void)lease.release(); });
-  EXPECT_FALSE(lease.release()) << "the first one took effect";
+  EXPECT_FALSE(lease.release()) << "the first release took effect";
 }
 
-TEST(Lease, AFailingReleaseInTheDestructorIsReportedAndNeverThrows) {
+TEST(Lease, FailedReleaseInDestructorIsReportedAndNeverThrows) {
   std::vector<ErrorCode> reported;
   FaultyClient client({.callbacks = {.on_release_error = [&](const LockError& error, const ReleaseContext& context) {
                          EXPECT_EQ(context.key, "key");
@@ -206,7 +220,7 @@ TEST(Lease, AFailingReleaseInTheDestructorIsReportedAndNeverThrows) {
   EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::auth_failed});
 }
 
-TEST(Lease, TheDestructorNeverWaitsLongerThanItsTimeOut) {
+TEST(Lease, DestructorNeverWaitsLongerThanDisposeTimeout) {
   std::vector<ErrorCode> reported;
   FaultyClient client({.operation_timeout = 10min,
                        .dispose_timeout = 100ms,
@@ -224,7 +238,7 @@ TEST(Lease, TheDestructorNeverWaitsLongerThanItsTimeOut) {
   EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::network_timeout});
 }
 
-TEST(Lease, AnInDoubtExtendLeavesTheEarlierDeadline) {
+TEST(Lease, InDoubtExtendKeepsEarlierDeadline) {
   FaultyClient client;
   auto lease = client.locks.acquire("key", {.ttl = 10min});
   client.faults.next(Operation::extend, Fault::lose_reply());
@@ -235,17 +249,17 @@ TEST(Lease, AnInDoubtExtendLeavesTheEarlierDeadline) {
   EXPECT_LE(lease.remaining(), 1min);
   client.faults.next(Operation::extend, Fault::fail(ErrorCode::service_unavailable));
   expect_error(ErrorCode::service_unavailable, [&] { (void)lease.extend(1ms); });
-  EXPECT_GT(lease.remaining(), 1s) << "that one certainly had no effect";
+  EXPECT_GT(lease.remaining(), 1s) << "this extend certainly had no effect";
 }
 
-TEST(Lease, TheDeadlineCountsFromBeforeTheRequestWasSent) {
+TEST(Lease, DeadlineCountsFromBeforeRequest) {
   FaultyClient client;
   client.faults.next(Operation::acquire, Fault::delay(200ms));
   const auto lease = client.locks.acquire("key", {.ttl = 1min});
   EXPECT_LE(lease.remaining(), 1min - 200ms);
 }
 
-TEST(Lease, OnTheIoThreadTheDestructorHandsTheReleaseOver) {
+TEST(Lease, DestructorOnIoThreadReleasesInBackground) {
   FaultyClient client;
   Gate gate;
   client.faults.next(Operation::release, Fault::hold(gate));
@@ -255,7 +269,7 @@ TEST(Lease, OnTheIoThreadTheDestructorHandsTheReleaseOver) {
     { const Lease gone = std::move(lease); }
     destroyed.set();
   });
-  EXPECT_TRUE(destroyed.wait_for(60s)) << "did not wait for the release";
+  EXPECT_TRUE(destroyed.wait_for(60s)) << "the destructor must not wait for the release";
   EXPECT_TRUE(client.store->stored("key"));
   gate.open();
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));

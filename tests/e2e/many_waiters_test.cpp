@@ -13,7 +13,7 @@ std::size_t threads_of_this_process() {
       std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator()));
 }
 
-TEST(ManyWaiters, NeedNoThreadEachAndOneReleaseWakesOne) {
+TEST(ManyWaiters, NeedNoThreadEachAndReleaseWakesOne) {
   constexpr int waiters = 10'000;
   FaultyClient client;
   auto holder = client.locks.acquire("key", {.ttl = 10min});
@@ -37,7 +37,7 @@ TEST(ManyWaiters, NeedNoThreadEachAndOneReleaseWakesOne) {
     });
   }
   ASSERT_TRUE(eventually([&] { return client.faults.calls(Operation::acquire) == 3; }))
-      << "the holder's, and two of the first in line";
+      << "one acquire of the holder, and two attempts of the first waiter";
   EXPECT_EQ(client.faults.calls(Operation::join), 1U);
   EXPECT_EQ(threads_of_this_process(), threads_before);
 
@@ -47,7 +47,7 @@ TEST(ManyWaiters, NeedNoThreadEachAndOneReleaseWakesOne) {
     return acquired.size();
   };
   ASSERT_TRUE(eventually([&] { return count() == 1; }));
-  // The woken one's attempt, then the next in line joins and tries once.
+  // One attempt of the woken waiter; then the next waiter joins the queue and tries once.
   ASSERT_TRUE(eventually([&] { return client.faults.calls(Operation::acquire) == 5; }));
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(count(), 1U);
@@ -58,7 +58,7 @@ TEST(ManyWaiters, NeedNoThreadEachAndOneReleaseWakesOne) {
   EXPECT_TRUE(eventually([&] { return aborted == waiters - 1; }));
 }
 
-TEST(ManyWaiters, AreAllServedOneAfterTheOther) {
+TEST(ManyWaiters, AreAllServed) {
   constexpr int waiters = 2'000;
   FaultyClient client;
   std::atomic<int> served{0};

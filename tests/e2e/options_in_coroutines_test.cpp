@@ -1,5 +1,5 @@
-// g++ 12 destroys some temporaries twice inside a co_await expression. Our options are made so that this cannot hurt:
-// the address sanitizer would tell.
+// g++ 12 destroys some temporaries twice inside a co_await expression. Options are trivially copyable, so that this is
+// harmless. The address sanitizer would report a double free.
 
 #include "e2e/faulty_client.hpp"
 
@@ -10,15 +10,15 @@
 namespace syncguard::testing {
 namespace {
 
-TEST(OptionsInCoroutines, SurviveBeingWrittenInsideCoAwait) {
+TEST(OptionsInCoroutines, CanBeWrittenInsideCoAwait) {
   auto locks = open("memory:");
   asio::io_context context;
   std::stop_source stop;
   const auto token = stop.get_token();
   const auto script = [&]() -> asio::awaitable<int> {
     int done = 0;
-    const std::string long_key(200, 'k');  // on the heap, where a double free shows
-    // What captures by value has to be named before the expression, as the documentation says.
+    const std::string long_key(200, 'k');  // on the heap, so that a double free is detected
+    // A lambda with captures must be declared before the expression, as the documentation says.
     const auto section = [long_key](Lease& held) -> asio::awaitable<int> {
       co_return held.key().str() == long_key ? 1 : 0;
     };

@@ -1,6 +1,7 @@
-// What the library does, and does not do, to the process it lives in.
+// Effects of the library on its process: descriptors, signals and threads.
 
 #include "e2e/faulty_client.hpp"
+#include "support/fork_when_idle.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -14,31 +15,17 @@
 namespace syncguard::testing {
 namespace {
 
-TEST(Process, InAForkedChildALeaseIsInertAndTheClientRefuses) {
-  FaultyClient client;
-  std::optional<Lease> lease = client.locks.acquire("key", {.auto_extend = true});
-  const pid_t child = fork();
+// Not with the undefined-behavior sanitizer, which needs file descriptors itself.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SYNCGUARD_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifndef SYNCGUARD_ADDRESS_SANITIZER
+TEST(Process, OpeningClientWithoutFreeDescriptorsReportsError) {
+  const pid_t child = fork_when_idle();
   if (child == 0) {
-    // Only what matters, and no test macros: the child must not run the parent's exit handlers.
-    lease.reset();  // must neither hang nor release
-    const auto error = error_of([&] { (void)client.locks.is_locked("key"); });
-    { const Locks last_copy = std::move(client.locks); }
-    _exit(error && error->code() == ErrorCode::invalid_argument ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_TRUE(client.locks.is_locked("key")) << "the lock is the parent's";
-  EXPECT_TRUE(lease->release());
-}
-
-// Not with the sanitizer of undefined behaviour, which needs descriptors itself to look at objects.
-#ifndef __SANITIZE_ADDRESS__
-TEST(Process, WithoutDescriptorsAClientCannotBeMadeAndSaysSo) {
-  const pid_t child = fork();
-  if (child == 0) {
-    // From none to enough for a client.
+    // Raises the limit step by step, until a client can be opened.
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(1);
     limit.rlim_cur = 3;
@@ -63,7 +50,24 @@ TEST(Process, WithoutDescriptorsAClientCannotBeMadeAndSaysSo) {
 }
 #endif
 
-TEST(Process, ThreadsOfTheLibraryBlockAllSignals) {
+// Blocks all signals in this thread, as an application does that handles signals in another thread. The library's
+// threads must not inherit that for synchronous signals.
+class AllSignalsBlocked {
+ public:
+  AllSignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+  ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+TEST(Process, LibraryThreadsBlockAllButSynchronousSignals) {
   const auto tasks = [] {
     std::set<std::string> names;
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
@@ -74,6 +78,7 @@ TEST(Process, ThreadsOfTheLibraryBlockAllSignals) {
   Signal seen;
   TelemetryOptions telemetry;
   telemetry.on_event = [&](const LockEvent&) { seen.set(); };
+  const AllSignalsBlocked of_the_application;
   FaultyClient client({.telemetry = telemetry});
   const auto lease = client.locks.acquire("key", {.ttl = 20ms});
   ASSERT_TRUE(seen.wait_for(60s));
@@ -82,6 +87,10 @@ TEST(Process, ThreadsOfTheLibraryBlockAllSignals) {
   int threads = 0;
   for (const auto& task : tasks()) {
     if (before.contains(task)) continue;
+    std::string name;
+    std::getline(std::ifstream("/proc/self/task/" + task + "/comm"), name);
+    // Skips threads of a sanitizer.
+    if (!name.starts_with("syncguard-")) continue;
     std::ifstream status("/proc/self/task/" + task + "/status");
     std::string line;
     while (std::getline(status, line)) {
@@ -90,10 +99,13 @@ TEST(Process, ThreadsOfTheLibraryBlockAllSignals) {
       for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM, SIGCHLD}) {
         EXPECT_TRUE((blocked >> (signal - 1)) & 1U) << "signal " << signal;
       }
+      for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
+        EXPECT_FALSE((blocked >> (signal - 1)) & 1U) << "signal " << signal;
+      }
       ++threads;
     }
   }
-  EXPECT_GE(threads, 3) << "I/O, notifications, events";
+  EXPECT_GE(threads, 3) << "threads for I/O, for lost() and for events";
 }
 
 }  // namespace

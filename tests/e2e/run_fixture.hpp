@@ -1,4 +1,4 @@
-// What tests of `syncguard run` share.
+// Shared by the tests of `syncguard run`.
 #pragma once
 
 #include "e2e/command_process.hpp"
@@ -17,15 +17,15 @@ namespace syncguard::testing {
 
 using namespace std::chrono_literals;
 
-// Writes the time to a file, over and over, as fast as it can.
+// Appends the time to a file, continuously.
 inline const std::string beat = "while :; do date +%s%N >> beats; done";
 
 struct Run : ::testing::Test {
   TemporaryFolder folder;
-  // What is slow here is the machine, which runs other tests beside this one.
+  // A long timeout, because the machine also runs other tests.
   std::string url = "sqlite:" + (folder.path() / "locks.db").string() + "?operation_timeout=20s";
 
-  // Scripts run in the test's folder.
+  // Runs the script in the test's folder.
   [[nodiscard]] std::string script(const std::string& text) const {
     return "cd " + folder.path().string() + "; " + text;
   }
@@ -37,14 +37,14 @@ struct Run : ::testing::Test {
   }
   Outcome run(std::vector<std::string> arguments) const { return CommandProcess(url, std::move(arguments)).finish(); }
   [[nodiscard]] std::string file(const std::string& name) const { return text_of_file(folder.path() / name); }
-  [[nodiscard]] bool comes(const std::string& name) const {
+  [[nodiscard]] bool appears(const std::string& name) const {
     return eventually([&] { return !file(name).empty(); });
   }
-  [[nodiscard]] bool beats() const { return comes("beats"); }
+  [[nodiscard]] bool beats() const { return appears("beats"); }
   [[nodiscard]] bool is_locked(const std::string& key) const { return open(url).is_locked(key); }
 
-  // Takes the lock as soon as it can be had, and checks that nothing of who had it before runs any more.
-  void expect_no_beat_once_another_has_the_lock() const {
+  // Acquires the lock as soon as possible, and checks that no process of the former holder runs any more.
+  void expect_no_heartbeat_after_takeover() const {
     const auto other = CommandProcess(url, shell({"--key", "k"}, "date +%s%N > mine")).finish();
     EXPECT_EQ(other.exit_code, 0) << other.err;
     std::istringstream all(file("beats"));
@@ -54,7 +54,7 @@ struct Run : ::testing::Test {
     EXPECT_LT(std::stoll(last), std::stoll(file("mine")));
     const auto count = file("beats").size();
     std::this_thread::sleep_for(50ms);
-    EXPECT_EQ(file("beats").size(), count) << "it still runs";
+    EXPECT_EQ(file("beats").size(), count) << "a process of the former holder still runs";
   }
 };
 

@@ -1,12 +1,6 @@
-// `syncguard run`: by running it, stopping it, killing it, and taking its server away.
+// `syncguard run` in normal operation.
 
 #include "e2e/run_fixture.hpp"
-#if SYNCGUARD_HAS_REDIS
-#include "servers/loopback.hpp"
-#include "servers/redis_server.hpp"
-#endif
-
-#include <syncguard/registry.hpp>
 
 namespace syncguard::testing {
 namespace {
@@ -14,23 +8,21 @@ namespace {
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 
-// ---------------------------------------------------------------------------------------------------------------------
-// The ordinary course of things
-
-TEST_F(Run, ReturnsWhatTheCommandReturns) {
+TEST_F(Run, ReturnsExitCodeOfCommand) {
   EXPECT_EQ(run({"run", "--", "true"}).exit_code, 0);
-  EXPECT_EQ(run({"run", "--", "sh", "-c", "exit 42"}).exit_code, 42);
-  EXPECT_EQ(run({"run", "--", "sh", "-c", "kill -KILL $$"}).exit_code, 128 + SIGKILL);
-  EXPECT_EQ(run({"run", "--", "sh", "-c", "kill -TERM $$"}).exit_code, 128 + SIGTERM);
+  EXPECT_EQ(run({"run", "--key", "sh", "--", "sh", "-c", "exit 42"}).exit_code, 42);
+  EXPECT_EQ(run({"run", "--key", "sh", "--", "sh", "-c", "kill -KILL $$"}).exit_code, 128 + SIGKILL);
+  EXPECT_EQ(run({"run", "--key", "sh", "--", "sh", "-c", "kill -TERM $$"}).exit_code, 128 + SIGTERM);
   const auto missing = run({"run", "--", "no-such-command"});
   EXPECT_EQ(missing.exit_code, 127);
   EXPECT_THAT(missing.err, HasSubstr("no-such-command"));
   EXPECT_EQ(run({"run", "--", "/etc"}).exit_code, 126);
-  EXPECT_FALSE(is_locked("no-such-command")) << "released all the same";
+  EXPECT_FALSE(is_locked("no-such-command")) << "the lock must be released";
 }
 
-TEST_F(Run, GivesTheCommandItsArgumentsItsInputAndItsLock) {
+TEST_F(Run, CommandGetsArgumentsInputAndLock) {
   const auto echo = run({"run", "--", "printf", "<%s>", "--json", "-x", "", "a b", "--", "[c,d]"});
   EXPECT_EQ(echo.out, "<--json><-x><><a b><--><[c,d]>");
   EXPECT_THAT(echo.err, IsEmpty());
@@ -46,29 +38,126 @@ TEST_F(Run, GivesTheCommandItsArgumentsItsInputAndItsLock) {
   std::getline(lines, fence);
   EXPECT_EQ(key, "my key");
   EXPECT_TRUE(LockId::is_valid(id));
-  EXPECT_EQ(fence, "000000000000001");
-  EXPECT_EQ(run({"run", "--", "/bin/sh", "-c", "echo $SYNCGUARD_KEY"}).out, "sh\n") << "by default its name";
-  EXPECT_EQ(run({"run", "--", "sh", "-c", "echo $SYNCGUARD_DEBUG"}).out, "\n");
+  EXPECT_THAT(fence, MatchesRegex("[0-9]{15}"));
+  EXPECT_EQ(run({"run", "--", "/usr/bin/printenv", "SYNCGUARD_KEY"}).out, "printenv\n")
+      << "the default key is the command's name";
+  EXPECT_EQ(run({"run", "--key", "sh", "--", "sh", "-c", "echo $SYNCGUARD_DEBUG"}).out, "\n");
 }
 
-TEST_F(Run, LeavesToTheCommandWhatFollowsItsName) {
+// The name of a shell would be the same key for unrelated jobs.
+TEST_F(Run, RequiresKeyForGenericCommands) {
+  for (const char* program : {"sh", "/bin/bash", "dash", "zsh", "make", "python3", "/usr/bin/python3.11", "perl",
+                              "node", "env", "sudo", "timeout", "nice"}) {
+    const auto outcome = run({"run", "--", program, "x"});
+    EXPECT_EQ(outcome.exit_code, 2) << program;
+    EXPECT_THAT(outcome.err, HasSubstr("--key")) << program;
+  }
+  EXPECT_EQ(run({"run", "--key", "k", "--", "sh", "-c", "exit 3"}).exit_code, 3);
+}
+
+TEST_F(Run, HidesUrlFromCommandByDefault) {
+  const std::string show = "echo \"${SYNCGUARD_URL-unset}\"";
+  EXPECT_EQ(run({"run", "--key", "k", "--", "sh", "-c", show}).out, "\n");
+  EXPECT_EQ(run({"run", "--key", "k", "--url", url, "--", "sh", "-c", show}).out, "\n");
+  EXPECT_EQ(run({"run", "--key", "k", "--pass-url", "--", "sh", "-c", show}).out, url + "\n");
+  const auto other = "sqlite:" + (folder.path() / "other.db").string();
+  EXPECT_EQ(run({"run", "--key", "k", "--url", other, "--pass-url", "--", "sh", "-c", show}).out, other + "\n");
+  const auto by_default = CommandProcess(url,
+                                         {"-c", "unset SYNCGUARD_URL; XDG_STATE_HOME=" + folder.path().string() +
+                                                    " " SYNCGUARD_COMMAND " run --key k -- sh -c '" + show + "'"},
+                                         "/bin/sh")
+                              .finish();
+  EXPECT_EQ(by_default.out, "unset\n");
+  // A syncguard inside the command must not use another store by accident.
+  const auto inside = run({"run", "--key", "k", "--", SYNCGUARD_COMMAND, "acquire", "inner"});
+  EXPECT_EQ(inside.exit_code, 2);
+  EXPECT_THAT(inside.err, HasSubstr("--pass-url"));
+}
+
+TEST_F(Run, NestedRunOnSameKeyFailsImmediately) {
+  for (const std::vector<std::string>& inner :
+       {std::vector<std::string>{"run", "--key", "k", "--", "true"}, {"acquire", "k", "--wait", "1h"}}) {
+    std::vector<std::string> words = {"run", "--key", "k", "--pass-url", "--", SYNCGUARD_COMMAND};
+    words.insert(words.end(), inner.begin(), inner.end());
+    const auto outcome = run(words);
+    EXPECT_EQ(outcome.exit_code, 2) << inner[0];
+    EXPECT_THAT(outcome.err, HasSubstr("would wait for itself")) << inner[0];
+  }
+  EXPECT_EQ(run({"run", "--key", "k", "--pass-url", "--", SYNCGUARD_COMMAND, "acquire", "k"}).exit_code, 75)
+      << "an acquire that does not wait reports the conflict";
+  const auto elsewhere = "sqlite:" + (folder.path() / "other.db").string();
+  EXPECT_EQ(
+      run({"run", "--key", "k", "--", SYNCGUARD_COMMAND, "--url", elsewhere, "run", "--key", "k", "true"}).exit_code, 0)
+      << "another store is a different lock";
+}
+
+#ifdef SYNCGUARD_HAS_REDIS
+TEST_F(Run, NestedRunOnSameKeyReportsAStoreThatFails) {
+  // Without a reply, the inner command cannot know whether the lock is the outer one. It must not wait.
+  EXPECT_EQ(run({"run", "--key", "k", "--", SYNCGUARD_COMMAND, "--url", "redis://127.0.0.1:1", "run", "--key", "k",
+                 "--wait", "1h", "true"})
+                .exit_code,
+            69);
+}
+#endif
+
+TEST_F(Run, HoldsLockForAtLeast) {
+  CommandProcess holder(url, {"-v", "run", "--key", "k", "--ttl", "6s", "--at-least", "1h", "--", "true"});
+  ASSERT_TRUE(eventually([&] { return holder.err().find("--at-least") != std::string::npos; }))
+      << "the command must have ended";
+  auto locks = open(url);
+  const auto first = locks.lookup(Key("k")).value().expires_at;
+  EXPECT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first; }))
+      << "the lock must be renewed";
+  holder.send(SIGTERM);
+  EXPECT_EQ(holder.finish().exit_code, 128 + SIGTERM);
+  EXPECT_FALSE(is_locked("k")) << "the lock must be released";
+
+  const auto start = steady_clock::now();
+  EXPECT_EQ(run({"run", "--key", "k", "--at-least", "1s", "--", "sh", "-c", "exit 3"}).exit_code, 3);
+  EXPECT_GE(steady_clock::now() - start, 1s);
+
+  CommandProcess lost_lock(url, {"-v", "run", "--key", "k", "--ttl", "6s", "--at-least", "1h", "--", "true"});
+  ASSERT_TRUE(eventually([&] { return lost_lock.err().find("--at-least") != std::string::npos; }));
+  EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
+  EXPECT_EQ(lost_lock.finish().exit_code, 79);
+}
+
+TEST_F(Run, EndsCommandAfterTimeout) {
+  const auto pausing = run({"run", "--json", "--key", "k", "--timeout", "100ms", "--", "sleep", "60"});
+  EXPECT_EQ(pausing.exit_code, 124);
+  EXPECT_EQ(nlohmann::json::parse(pausing.err),
+            (nlohmann::json{{"ok", false}, {"reason", "timeout"}, {"exitCode", 124}}));
+  EXPECT_FALSE(is_locked("k"));
+  // The command's exit code is ignored, and processes that it leaves in its group are ended as well.
+  const auto ignores_sigterm =
+      run(shell({"--key", "k", "--timeout", "100ms", "--kill-after", "200ms"},
+                "trap 'echo signaled >> signaled' TERM; (trap '' TERM; " + beat + ") & " + beat));
+  EXPECT_EQ(ignores_sigterm.exit_code, 124);
+  EXPECT_THAT(ignores_sigterm.err, HasSubstr("--timeout"));
+  EXPECT_FALSE(file("signaled").empty());
+  expect_no_heartbeat_after_takeover();
+  EXPECT_EQ(run({"run", "--key", "k", "--timeout", "1h", "--", "sh", "-c", "exit 4"}).exit_code, 4);
+}
+
+TEST_F(Run, ArgumentsAfterCommandNameBelongToCommand) {
   EXPECT_EQ(run({"run", "echo", "short"}).out, "short\n");
   EXPECT_EQ(run({"run", "printf", "<%s>", "-v", "--json", "--key", "x", "--", "-y", "--help"}).out,
             "<-v><--json><--key><x><--><-y><--help>");
   const auto id_like = std::string("-") + std::string(21, 'A');
   EXPECT_EQ(run({"-q", "run", "--key", "k", "--ttl=1m", "--wait", "1s", "printf", "<%s>", id_like}).out,
             "<" + id_like + ">");
-  EXPECT_EQ(run({"run", "--url", url, "--no-wait", "sh", "-c", "echo $SYNCGUARD_KEY"}).out, "sh\n");
+  EXPECT_EQ(run({"run", "--url", url, "--no-wait", "printenv", "SYNCGUARD_KEY"}).out, "printenv\n");
   EXPECT_EQ(run({"run", "echo", "run"}).out, "run\n");
 }
 
-TEST_F(Run, HoldsTheLockFromBeforeTheCommandStartsUntilItHasEnded) {
+TEST_F(Run, HoldsLockFromBeforeStartUntilAfterEnd) {
   CommandProcess holder(url, shell({"--key", "k"}, "touch begun; until test -e go; do sleep 0.01; done; touch ended"));
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() / "begun"); }));
   EXPECT_TRUE(is_locked("k"));
   const auto refused = run({"run", "--key", "k", "--no-wait", "--", "touch", (folder.path() / "never").string()});
   EXPECT_EQ(refused.exit_code, 75);
-  EXPECT_THAT(refused.err, HasSubstr("locked by somebody else"));
+  EXPECT_THAT(refused.err, HasSubstr("locked by another holder"));
   EXPECT_EQ(run({"run", "--key", "k", "--no-wait", "--conflict-exit-code", "9", "--", "true"}).exit_code, 9);
   const auto start = steady_clock::now();
   EXPECT_EQ(run({"run", "--key", "k", "--wait", "200ms", "--", "true"}).exit_code, 75);
@@ -80,18 +169,18 @@ TEST_F(Run, HoldsTheLockFromBeforeTheCommandStartsUntilItHasEnded) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "after"));
   std::ofstream(folder.path() / "go") << "!";
   EXPECT_EQ(holder.finish().exit_code, 0);
-  EXPECT_EQ(waiting.finish().exit_code, 0) << "waits for as long as it takes, and starts only then";
+  EXPECT_EQ(waiting.finish().exit_code, 0) << "the command must start only after the holder has ended";
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "never"));
   EXPECT_FALSE(is_locked("k"));
 }
 
-TEST_F(Run, WritesItsObjectToStderrBecauseStdoutIsTheCommands) {
-  const auto outcome = run({"run", "--json", "--", "sh", "-c", "echo mine; exit 3"});
+TEST_F(Run, WritesJsonToStderr) {
+  const auto outcome = run({"run", "--json", "--key", "sh", "--", "sh", "-c", "echo mine; exit 3"});
   EXPECT_EQ(outcome.out, "mine\n");
   const auto object = nlohmann::json::parse(outcome.err);
   EXPECT_EQ(object.at("ok"), true);
   EXPECT_TRUE(LockId::is_valid(object.at("lockId").get<std::string>()));
-  EXPECT_EQ(object.at("fence"), "000000000000001");
+  EXPECT_THAT(object.at("fence").get<std::string>(), MatchesRegex("[0-9]{15}"));
   EXPECT_TRUE(object.at("expiresAtMs").is_number_integer());
   EXPECT_EQ(object.at("exitCode"), 3);
   const auto missing = run({"run", "--json", "--", "no-such-command"});
@@ -106,7 +195,7 @@ TEST_F(Run, WritesItsObjectToStderrBecauseStdoutIsTheCommands) {
   EXPECT_THAT(unavailable.out, IsEmpty());
 }
 
-TEST_F(Run, SaysWhatIsWrongWithItsArguments) {
+TEST_F(Run, ReportsInvalidArguments) {
   const auto expect_usage_error = [&](std::vector<std::string> arguments, const std::string& about) {
     const auto outcome = run(std::move(arguments));
     EXPECT_EQ(outcome.exit_code, 2);
@@ -124,219 +213,15 @@ TEST_F(Run, SaysWhatIsWrongWithItsArguments) {
   expect_usage_error({"run", "--key", "", "--ttl", "5 parsecs", "--", "true"}, "--ttl");
 }
 
-TEST_F(Run, RenewsTheLockWhileTheCommandRuns) {
-  CommandProcess holder(url, shell({"--key", "k", "--ttl", "6s"}, "until test -e go; do sleep 0.01; done"));
+TEST_F(Run, RenewsLockWhileCommandRuns) {
+  CommandProcess holder(url, shell({"--key", "k", "--ttl", "12s"}, "until test -e go; do sleep 0.01; done"));
   auto locks = open(url);
   ASSERT_TRUE(eventually([&] { return locks.is_locked("k"); }));
   const auto first = locks.lookup(Key("k"))->expires_at;
-  ASSERT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first + 3s; }));
-  EXPECT_FALSE(holder.has_ended()) << "the guardian was told";
+  ASSERT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first + 4s; }));
+  EXPECT_FALSE(holder.has_ended()) << "the guardian must know the new deadline";
   std::ofstream(folder.path() / "go") << "!";
   EXPECT_EQ(holder.finish().exit_code, 0);
-}
-
-TEST_F(Run, PassesSignalsOn) {
-  for (const auto& [name, number] : {std::pair("INT", SIGINT),
-                                     {"TERM", SIGTERM},
-                                     {"HUP", SIGHUP},
-                                     {"QUIT", SIGQUIT},
-                                     {"USR1", SIGUSR1},
-                                     {"USR2", SIGUSR2},
-                                     {"WINCH", SIGWINCH}}) {
-    CommandProcess process(url, {"run", "--", "bash", "-c",
-                                 std::string("trap 'exit 77' ") + name + "; echo ready; while :; do sleep 0.01; done"});
-    ASSERT_TRUE(eventually([&] { return process.out() == "ready\n"; }));
-    process.send(number);
-    EXPECT_EQ(process.finish().exit_code, 77) << name;
-  }
-  CommandProcess untrapped(url, {"run", "--key", "k", "--", "sh", "-c", "echo ready; exec sleep 60"});
-  ASSERT_TRUE(eventually([&] { return untrapped.out() == "ready\n"; }));
-  untrapped.send(SIGTERM);
-  EXPECT_EQ(untrapped.finish().exit_code, 128 + SIGTERM);
-  EXPECT_FALSE(is_locked("k"));
-}
-
-TEST_F(Run, IsInterruptedWhileItWaits) {
-  auto locks = open(url);
-  const auto held = locks.acquire("k");
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    CommandProcess waiting(url, {"run", "--key", "k", "-v", "--", "true"});
-    ASSERT_TRUE(eventually([&] { return waits_for_signals(waiting.pid()); }));
-    waiting.send(signal);
-    EXPECT_EQ(waiting.finish().exit_code, 130);
-  }
-}
-
-TEST_F(Run, IgnoresWhatItWasStartedToIgnore) {
-  CommandProcess process(url,
-                         {"run", "--", "sh", "-c",
-                          "echo ready; until test -e " + (folder.path() / "go").string() + "; do sleep 0.01; done"});
-  ASSERT_TRUE(eventually([&] { return process.out() == "ready\n"; }));
-  // nohup, around all of it
-  const std::string script = "trap '' HUP; " SYNCGUARD_COMMAND " --url '" + url +
-                             "' run --key n -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo alive'";
-  FILE* output = popen(script.c_str(), "r");
-  char buffer[64] = {};
-  EXPECT_NE(fgets(buffer, sizeof buffer, output), nullptr);
-  EXPECT_STREQ(buffer, "alive\n");
-  EXPECT_EQ(pclose(output), 0);
-  std::ofstream(folder.path() / "go") << "!";
-  EXPECT_EQ(process.finish().exit_code, 0);
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// What the command leaves behind
-
-TEST_F(Run, KeepsTheLockUntilNothingOfTheCommandsGroupIsLeft) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s"},
-                                    "echo $$ > leader; "
-                                    "(until test -e go; do sleep 0.01; done; date +%s%N >> beats) & exit 5"));
-  ASSERT_TRUE(comes("leader"));
-  const auto leader = std::filesystem::path("/proc") / std::to_string(std::stoi(file("leader")));
-  ASSERT_TRUE(eventually([&] { return !std::filesystem::exists(leader); }));
-  auto locks = open(url);
-  const auto first = locks.lookup(Key("k")).value().expires_at;
-  EXPECT_TRUE(eventually([&] { return locks.lookup(Key("k")).value().expires_at > first; })) << "still renewed";
-  EXPECT_FALSE(process.has_ended()) << "the grandchild still runs";
-  std::ofstream(folder.path() / "go") << "!";
-  EXPECT_EQ(process.finish().exit_code, 5);
-  EXPECT_FALSE(file("beats").empty());
-  EXPECT_FALSE(is_locked("k"));
-}
-
-TEST_F(Run, KillsGrandchildrenTooWhenTheLockIsGone) {
-  CommandProcess process(
-      url, shell({"--key", "k", "--ttl", "6s"}, "(trap '' TERM; " + beat + ") & (" + beat + ") & exit 0"));
-  ASSERT_TRUE(beats());
-  auto locks = open(url);
-  EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
-  EXPECT_EQ(process.finish().exit_code, 79);
-  expect_no_beat_once_another_has_the_lock();
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// A lock that is lost
-
-TEST_F(Run, KillsAtOnceWhenTheBackendSaysThatTheLockIsGone) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "15s", "--json"}, "trap '' TERM; " + beat));
-  ASSERT_TRUE(beats());
-  auto locks = open(url);
-  EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
-  const auto start = steady_clock::now();
-  const auto outcome = process.finish();
-  EXPECT_LT(steady_clock::now() - start, 12s) << "at the next renewal, in five seconds at most, not at the deadline";
-  EXPECT_EQ(outcome.exit_code, 79);
-  EXPECT_EQ(nlohmann::json::parse(outcome.err), (nlohmann::json{{"ok", false}, {"reason", "lost"}, {"exitCode", 79}}));
-  expect_no_beat_once_another_has_the_lock();
-}
-
-TEST_F(Run, SaysThatTheLockWasGoneWhenTheCommandEnded) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "1m", "--lost-exit-code", "33"},
-                                    "touch begun; until test -e go; do sleep 0.01; done"));
-  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() / "begun"); }));
-  auto locks = open(url);
-  EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
-  std::ofstream(folder.path() / "go") << "!";
-  const auto outcome = process.finish();
-  EXPECT_EQ(outcome.exit_code, 33);
-  EXPECT_THAT(outcome.err, HasSubstr("others may have run beside it"));
-}
-
-#if SYNCGUARD_HAS_REDIS
-TEST_F(Run, EndsTheCommandBeforeTheLockExpiresOnAServerThatWasStopped) {
-  RedisServer server;
-  url = server.plain_url();
-  // One that ends when it is told to, and one that does not.
-  CommandProcess polite(url,
-                        shell({"--key", "p", "--ttl", "9s", "--kill-after", "3s"},
-                              "trap 'echo bye > farewell; exit 0' TERM; echo > begun; while :; do sleep 0.01; done"));
-  CommandProcess stubborn(
-      url, shell({"--key", "k", "--ttl", "9s", "--kill-after", "3s"}, "trap 'date +%s%N >> told' TERM; " + beat));
-  ASSERT_TRUE(comes("begun"));
-  ASSERT_TRUE(beats());
-  const auto expiry = [&] { return open(url).lookup(Key("k")).value().expires_at; };
-  const auto first = expiry();
-  ASSERT_TRUE(eventually([&] { return expiry() > first; })) << "renewed at least once";
-  server.pause();
-  EXPECT_EQ(polite.finish().exit_code, 79);
-  const auto outcome = stubborn.finish();
-  const auto ended = std::chrono::system_clock::now().time_since_epoch();
-  EXPECT_EQ(outcome.exit_code, 79);
-  EXPECT_THAT(outcome.err, HasSubstr("the lock was lost"));
-  EXPECT_EQ(file("farewell"), "bye\n");
-  ASSERT_FALSE(file("told").empty()) << "SIGTERM came first";
-  const auto told = std::chrono::nanoseconds(std::stoll(file("told")));
-  EXPECT_GT(ended - told, 0s);
-  EXPECT_LT(ended - told, 9s);
-  server.resume();
-  expect_no_beat_once_another_has_the_lock();
-}
-
-TEST_F(Run, DoesNotWaitForAServerThatIsNotThere) {
-  const LoopbackSocket nobody;
-  url = "redis://127.0.0.1:" + std::to_string(nobody.port());
-  const auto outcome = run({"run", "--", "true"});
-  EXPECT_EQ(outcome.exit_code, 69);
-  EXPECT_THAT(outcome.err, HasSubstr("ServiceUnavailable"));
-  EXPECT_EQ(run({"acquire", "k", "--wait", "1m"}).exit_code, 69);
-}
-#endif
-
-// ---------------------------------------------------------------------------------------------------------------------
-// syncguard itself in trouble
-
-TEST_F(Run, AStoppedSyncguardDoesNotLetTheCommandOutliveTheLock) {
-  CommandProcess process(
-      url, shell({"--key", "k", "--ttl", "6s", "--kill-after", "3s"}, "trap 'echo told >> told' TERM; " + beat));
-  ASSERT_TRUE(beats());
-  process.stop();
-  expect_no_beat_once_another_has_the_lock();
-  EXPECT_FALSE(file("told").empty());
-  process.send(SIGCONT);
-  EXPECT_EQ(process.finish().exit_code, 79);
-}
-
-TEST_F(Run, AKilledSyncguardTakesTheCommandWithIt) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s", "--kill-after", "3s"},
-                                    "trap 'echo told >> told' TERM; (trap '' TERM; " + beat + ") & " + beat));
-  ASSERT_TRUE(beats());
-  process.send(SIGKILL);
-  EXPECT_EQ(process.finish().exit_code, 128 + SIGKILL);
-  expect_no_beat_once_another_has_the_lock();
-  EXPECT_FALSE(file("told").empty()) << "it was asked first";
-}
-
-TEST_F(Run, AKilledJobTakesTheCommandWithIt) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s", "--kill-after", "300ms"}, "trap '' TERM; " + beat));
-  ASSERT_TRUE(beats());
-  kill(-process.pid(), SIGKILL);  // as `kill -9 %1`
-  EXPECT_EQ(process.finish().exit_code, 128 + SIGKILL);
-  expect_no_beat_once_another_has_the_lock();
-}
-
-TEST_F(Run, AKilledGuardianTakesTheCommandWithIt) {
-  CommandProcess process(url, shell({"--key", "k"}, "echo $PPID > guardian; (" + beat + ") & " + beat));
-  ASSERT_TRUE(beats());
-  ASSERT_TRUE(comes("guardian"));
-  kill(std::stoi(file("guardian")), SIGKILL);
-  const auto outcome = process.finish();
-  EXPECT_EQ(outcome.exit_code, 70);
-  EXPECT_THAT(outcome.err, HasSubstr("guardian"));
-  EXPECT_FALSE(is_locked("k"));
-  expect_no_beat_once_another_has_the_lock();
-}
-
-TEST_F(Run, ASyncguardKilledWhileItWaitsLeavesNoGuardian) {
-  auto locks = open(url);
-  const auto held = locks.acquire("k");
-  CommandProcess waiting(url, {"run", "--key", "k", "--", "true"});
-  const auto children =
-      "/proc/" + std::to_string(waiting.pid()) + "/task/" + std::to_string(waiting.pid()) + "/children";
-  ASSERT_TRUE(eventually([&] { return !text_of_file(children).empty(); }));
-  const pid_t guardian = std::stoi(text_of_file(children));
-  waiting.send(SIGKILL);
-  EXPECT_EQ(waiting.finish().exit_code, 128 + SIGKILL);
-  EXPECT_TRUE(eventually([&] { return text_of_file("/proc/" + std::to_string(guardian) + "/cmdline").empty(); }));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "e2e/stores.hpp"
 
 #include "servers/loopback.hpp"
-#include "sqlite_outsider.hpp"
-#include "temporary_folder.hpp"
+#include "support/sqlite_client.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <syncguard/sqlite.hpp>
 #include <syncguard/syncguard.hpp>
@@ -20,22 +20,36 @@
 #include <syncguard/postgres.hpp>
 #endif
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 namespace syncguard::testing {
 namespace {
 
-// What is slow here is the machine, which runs other tests beside these.
-const std::string patience = "operation_timeout=20s";
+// A long timeout, because the machine also runs other tests.
+const std::string long_timeout = "operation_timeout=20s";
 
 class SqliteStore : public StoreForCommands {
  public:
   SqliteStore() { open(url()).setup(); }
 
-  [[nodiscard]] std::string url() const override { return "sqlite:" + path().string() + "?" + patience; }
+  [[nodiscard]] std::string url() const override { return "sqlite:" + path().string() + "?" + long_timeout; }
   [[nodiscard]] std::string unreachable_url() const override { return "sqlite:" + path().string() + "/in-a-file"; }
-  // Not even root makes files there.
-  [[nodiscard]] std::string forbidden_url() const override { return "sqlite:/sys/locks.db"; }
+  // Root rejects the folder of another user. Other users cannot enter a folder without permissions.
+  [[nodiscard]] std::string forbidden_url() const override {
+    const auto forbidden = folder_.path() / "forbidden";
+    std::filesystem::create_directories(forbidden);
+    if (geteuid() != 0) {
+      std::filesystem::permissions(forbidden, std::filesystem::perms::none);
+    } else if (constexpr uid_t another_user = 65534; chown(forbidden.c_str(), another_user, another_user) != 0) {
+      throw std::system_error(errno, std::generic_category(), "chown");
+    }
+    return "sqlite:" + (forbidden / "locks.db").string();
+  }
   [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
     const auto busy = folder_.path() / "busy.db";
     if (!blocker_) {
@@ -45,17 +59,17 @@ class SqliteStore : public StoreForCommands {
     return "sqlite:" + busy.string() + "?operation_timeout=" + operation_timeout;
   }
   void exhaust_fences(const std::string& key) override {
-    SqliteOutsider{path()}("INSERT INTO syncguard_fence_counters VALUES (?1, 900000000000000, '')", {"fence:" + key});
+    SqliteClient{path()}("INSERT INTO syncguard_fence_counters VALUES (?1, 900000000000000, '')", {"fence:" + key});
   }
 
  private:
   [[nodiscard]] std::filesystem::path path() const { return folder_.path() / "locks.db"; }
 
   const TemporaryFolder folder_;
-  std::optional<SqliteOutsider> blocker_;
+  std::optional<SqliteClient> blocker_;
 };
 
-// What listens and never says a word.
+// Accepts connections and never replies.
 class SilentServer {
  public:
   SilentServer() { socket_.listen(); }
@@ -68,9 +82,9 @@ class SilentServer {
 #if SYNCGUARD_HAS_REDIS
 class RedisStore : public StoreForCommands {
  public:
-  [[nodiscard]] std::string url() const override { return server_.url("&" + patience); }
+  [[nodiscard]] std::string url() const override { return server_.url("&" + long_timeout); }
   [[nodiscard]] std::string unreachable_url() const override {
-    return "redis://127.0.0.1:" + std::to_string(nobody_.port());
+    return "redis://127.0.0.1:" + std::to_string(unreachable_.port());
   }
   [[nodiscard]] std::string forbidden_url() const override {
     return "redis://nobody:wrong@127.0.0.1:" + std::to_string(server_.port());
@@ -83,7 +97,7 @@ class RedisStore : public StoreForCommands {
   }
 
  private:
-  const LoopbackSocket nobody_;
+  const LoopbackSocket unreachable_;
   const SilentServer silent_;
   RedisServer server_;
 };
@@ -97,9 +111,9 @@ class PostgresStore : public StoreForCommands {
     server_.execute("CREATE ROLE stranger LOGIN");
   }
 
-  [[nodiscard]] std::string url() const override { return server_.url("?" + patience); }
+  [[nodiscard]] std::string url() const override { return server_.url("?" + long_timeout); }
   [[nodiscard]] std::string unreachable_url() const override {
-    return "postgres://127.0.0.1:" + std::to_string(nobody_.port()) + "/postgres";
+    return "postgres://127.0.0.1:" + std::to_string(unreachable_.port()) + "/postgres";
   }
   [[nodiscard]] std::string forbidden_url() const override { return server_.url_of("stranger"); }
   [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
@@ -110,7 +124,7 @@ class PostgresStore : public StoreForCommands {
   }
 
  private:
-  const LoopbackSocket nobody_;
+  const LoopbackSocket unreachable_;
   const SilentServer silent_;
   PostgresServer server_;
 };
@@ -123,24 +137,25 @@ class FirestoreStore : public StoreForCommands {
     proxy_.set_script([](const std::string&) { return FirestoreProxy::refuse(grpc::StatusCode::PERMISSION_DENIED); });
   }
 
-  [[nodiscard]] std::string url() const override { return emulator_.url("project", "&" + patience); }
+  [[nodiscard]] std::string url() const override { return emulator_.url(project_, "&" + long_timeout); }
   [[nodiscard]] std::string unreachable_url() const override {
-    return "firestore://project?emulator=127.0.0.1:" + std::to_string(nobody_.port());
+    return "firestore://project?emulator=127.0.0.1:" + std::to_string(unreachable_.port());
   }
-  // An emulator refuses nobody.
-  [[nodiscard]] std::string forbidden_url() const override { return proxy_.url("project"); }
+  // The emulator does not check permissions.
+  [[nodiscard]] std::string forbidden_url() const override { return proxy_.url(project_); }
   [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
     return "firestore://project?emulator=" + silent_.address() + "&operation_timeout=" + operation_timeout;
   }
   void exhaust_fences(const std::string& key) override {
-    FirestoreOutsider(emulator_, "project")
+    FirestoreRestClient(emulator_, project_)
         .put("fence_counters/fence:" + key, {{"fence", {{"stringValue", "900000000000000"}}}});
   }
 
  private:
-  const LoopbackSocket nobody_;
+  const LoopbackSocket unreachable_;
   const SilentServer silent_;
-  FirestoreEmulator emulator_;
+  FirestoreEmulator& emulator_ = shared_emulator();
+  const std::string project_ = next_project();
   FirestoreProxy proxy_{emulator_.address()};
 };
 #endif

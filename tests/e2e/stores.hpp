@@ -1,4 +1,4 @@
-// The stores that the command is tested on.
+// The stores for tests of the command.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace syncguard::testing {
 
-// One store, running and set up, for all tests of a program.
+// A running store, shared by all tests of a program.
 class StoreForCommands {
  public:
   StoreForCommands() = default;
@@ -18,13 +18,13 @@ class StoreForCommands {
   virtual ~StoreForCommands() = default;
 
   [[nodiscard]] virtual std::string url() const = 0;
-  // Where there is nothing like it.
+  // A place where no store exists.
   [[nodiscard]] virtual std::string unreachable_url() const = 0;
-  // Where this user may not go.
+  // A store that denies access.
   [[nodiscard]] virtual std::string forbidden_url() const = 0;
-  // Where no answer ever comes, and an operation may take so long.
+  // A store that never replies, with this operation timeout.
   [[nodiscard]] virtual std::string silent_url(const std::string& operation_timeout) = 0;
-  // So that the next acquire of key is an internal error.
+  // The next acquire of the key fails with an internal error.
   virtual void exhaust_fences(const std::string& key) = 0;
 };
 
@@ -36,7 +36,7 @@ struct StoreKind {
   friend void PrintTo(const StoreKind& kind, std::ostream* out) { *out << kind.name; }
 };
 
-// Those that this build contains. Another one is a class, and a line there.
+// The stores in this build. To add one, write a class and add a line to the list in stores.cpp.
 const std::vector<StoreKind>& store_kinds();
 
 }  // namespace syncguard::testing

@@ -1,8 +1,8 @@
-// A person at a terminal: an interactive shell on a pseudo-terminal.
+// An interactive shell on a pseudo-terminal.
 #pragma once
 
 #include "e2e/command_process.hpp"
-#include "eventually.hpp"
+#include "support/eventually.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class Terminal {
   static constexpr const char* ctrl_c = "\x03";
   static constexpr const char* ctrl_z = "\x1a";
 
-  // The shell has the command as $syncguard.
+  // In the shell, $syncguard is the command.
   explicit Terminal(const std::string& url) {
     shell_ = forkpty(&descriptor_, nullptr, nullptr, nullptr);
     if (shell_ == 0) {
@@ -34,12 +34,12 @@ class Terminal {
       setenv("syncguard", SYNCGUARD_COMMAND, 1);
       setenv("PS1", "", 1);
       setenv("TERM", "dumb", 1);
-      // Without its line editor, which would take the terminal out of the mode that tests expect.
+      // Without the line editor, which would change the mode of the terminal.
       execlp("bash", "bash", "--norc", "--noprofile", "--noediting", "-i", nullptr);
       _exit(98);
     }
     reader_ = std::thread([this] { read_all(); });
-    // What is typed is not to be seen again among the output.
+    // Without echo, so that the output does not contain what the test types.
     type("stty -echo; PS1=; echo rea''dy\n");
     wait_for("ready");
   }
@@ -48,7 +48,7 @@ class Terminal {
   ~Terminal() {
     kill(shell_, SIGKILL);
     waitpid(shell_, nullptr, 0);
-    // Whatever is left in the session hangs up.
+    // The remaining processes of the session get SIGHUP.
     ending_ = true;
     reader_.join();
     close(descriptor_);
@@ -57,8 +57,8 @@ class Terminal {
   void type(const std::string& text) const {
     if (write(descriptor_, text.data(), text.size()) < 0) std::abort();
   }
-  // What was shown since the last call that found something, up to the end of text. If it does not come, the test has
-  // failed, and the answer is empty.
+  // Waits for `text` and returns the output since the last successful call, up to and including it. If the text does
+  // not appear, the test fails and the result is empty.
   std::string wait_for(const std::string& text) {
     std::string found;
     const bool came = eventually([&] {

@@ -1,10 +1,9 @@
-// Any bytes: either a key that keeps its promises, or LockError(invalid_argument).
-
-#include "core/storage_key.hpp"
+// Any bytes as a key: they give a normalized key within its limits, or LockError(invalid_argument).
 
 #include <syncguard/error.hpp>
 #include <syncguard/key.hpp>
 #include <syncguard/lock_info.hpp>
+#include <syncguard/storage_key.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(!key.str().empty() && key.str().size() <= Key::max_bytes);
     require(key.str().find('\0') == std::string::npos);
     require(Key(key.str()) == key);
-    const core::StorageLimit limit{.limit = 100, .reserve = 26};
-    const auto lock_key = core::lock_storage_key("prefix", key, limit);
+    const StorageLimit limit{.limit = 100, .reserve = 26};
+    const auto lock_key = lock_storage_key("prefix", key, limit);
     require(lock_key.size() + limit.reserve <= limit.limit);
-    require(core::fence_storage_key("prefix", lock_key, limit) != lock_key);
+    require(fence_storage_key("prefix", lock_key, limit) != lock_key);
   } catch (const LockError& error) {
     require(error.code() == ErrorCode::invalid_argument);
   }

@@ -1,7 +1,7 @@
-// Whatever a peer sends, reading it ends in replies or in a ProtocolError, within bounds.
+// Any bytes from a peer: reading them gives replies or a ProtocolError, within bounds.
 
-#include "backends/redis/reply.hpp"
-#include "backends/redis/server_error.hpp"
+#include "backends/redis/errors.hpp"
+#include "backends/redis/protocol.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
       }
     }
-  } catch (const ProtocolError&) {  // as it should be
+  } catch (const ProtocolError&) {  // expected
   }
   return 0;
 }

@@ -18,12 +18,13 @@ void make_certificates(const std::filesystem::path& folder) {
                "-out", path("ca.crt")},
               log);
   std::ofstream(folder / "extensions") << "subjectAltName=DNS:localhost,IP:127.0.0.1\n";
-  for (const std::string who : {"server", "client"}) {
-    key(who + ".key");
+  for (const std::string name : {"server", "client"}) {
+    key(name + ".key");
     run_program(
-        {"openssl", "req", "-new", "-key", path(who + ".key"), "-subj", "/CN=" + who, "-out", path(who + ".csr")}, log);
-    run_program({"openssl", "x509", "-req", "-in", path(who + ".csr"), "-CA", path("ca.crt"), "-CAkey", path("ca.key"),
-                 "-CAcreateserial", "-days", "2", "-extfile", path("extensions"), "-out", path(who + ".crt")},
+        {"openssl", "req", "-new", "-key", path(name + ".key"), "-subj", "/CN=" + name, "-out", path(name + ".csr")},
+        log);
+    run_program({"openssl", "x509", "-req", "-in", path(name + ".csr"), "-CA", path("ca.crt"), "-CAkey", path("ca.key"),
+                 "-CAcreateserial", "-days", "2", "-extfile", path("extensions"), "-out", path(name + ".crt")},
                 log);
   }
 }

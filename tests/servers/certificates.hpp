@@ -5,8 +5,8 @@
 
 namespace syncguard::testing {
 
-// Makes ca.crt, server.crt, server.key, client.crt and client.key in a folder. The server's is for localhost and
-// 127.0.0.1.
+// Creates ca.crt, server.crt, server.key, client.crt and client.key in a folder. The server's certificate is for
+// localhost and 127.0.0.1.
 void make_certificates(const std::filesystem::path& folder);
 
 }  // namespace syncguard::testing

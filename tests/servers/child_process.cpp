@@ -55,7 +55,7 @@ void ChildProcess::send(int signal) const { kill(pid_, signal); }
 
 void ChildProcess::pause() const {
   send(SIGSTOP);
-  // Leaves its end, should that come instead, to be waited for.
+  // If the process ends instead, WNOWAIT leaves its exit status for wait().
   siginfo_t change{};
   waitid(P_PID, static_cast<id_t>(pid_), &change, WSTOPPED | WEXITED | WNOWAIT);
 }
@@ -79,7 +79,7 @@ void run_program(const std::vector<std::string>& command, const std::filesystem:
 void start_on_free_port(const std::function<void(int port)>& start) {
   constexpr int attempts = 10;
   for (int attempt = 1;; ++attempt) {
-    // The socket is gone with this line, so that the server can have its port.
+    // The temporary socket is closed at the end of this statement, which frees its port for the server.
     const int port = LoopbackSocket().port();
     try {
       return start(port);

@@ -1,4 +1,4 @@
-// A server that a test runs for itself.
+// Programs that a test runs.
 #pragma once
 
 #include <sys/types.h>
@@ -10,23 +10,23 @@
 
 namespace syncguard::testing {
 
-// A program that ends with the test, however that ends.
+// A program that ends when the test ends, even if the test crashes.
 class ChildProcess {
  public:
-  // Output goes to a file.
+  // Writes the program's output to a file.
   ChildProcess(const std::vector<std::string>& command, const std::filesystem::path& output);
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
-  // Kills it.
+  // Kills the process.
   ~ChildProcess();
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   [[nodiscard]] bool is_running();
   void send(int signal) const;
-  // Stops it, and returns when it has stopped: until then it may still answer.
+  // Returns when the process has stopped: until then, it may still answer requests.
   void pause() const;
   void resume() const;
-  // Waits for its end.
+  // Waits until the process has ended.
   void wait();
 
  private:
@@ -34,11 +34,11 @@ class ChildProcess {
   bool ended_ = false;
 };
 
-// Runs a program to its end. Throws, with its output, unless it succeeds.
+// Runs a program and waits until it has ended. If it fails, throws an error with its output.
 void run_program(const std::vector<std::string>& command, const std::filesystem::path& output);
 
-// Calls start with a port of the loopback interface that nobody used a moment ago, and with another one if it throws
-// std::runtime_error: somebody else may have been faster to take the port.
+// Calls start() with a free port. If it throws std::runtime_error, tries again with another port, because another
+// process may have taken the first one.
 void start_on_free_port(const std::function<void(int port)>& start);
 
 }  // namespace syncguard::testing

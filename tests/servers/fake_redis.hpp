@@ -1,41 +1,33 @@
-// What a broken or hostile server does.
+// A broken or hostile Redis server.
 #pragma once
 
-#include "servers/loopback.hpp"
+#include "servers/fake_server.hpp"
 
-#include <atomic>
 #include <string>
-#include <thread>
+#include <utility>
 
 namespace syncguard::testing {
 
-// Listens, greets as Redis does, and answers every request that follows with the same bytes.
-class FakeRedis {
+// Completes the handshake of a client as Redis does, then answers every request with the same bytes.
+class FakeRedis : private FakeServer {
  public:
-  enum class Then { stay, hang_up };
+  using FakeServer::port;
+  using FakeServer::Then;
   struct Options {
     std::string answer{};
+    // The replies to HELLO, CLIENT SETNAME and INFO.
+    std::string greeting = "*0\r\n+OK\r\n$0\r\n\r\n";
     Then then = Then::stay;
-    bool shakes_hands = true;
+    bool completes_handshake = true;
   };
 
-  explicit FakeRedis(Options options);
-  FakeRedis(const FakeRedis&) = delete;
-  FakeRedis& operator=(const FakeRedis&) = delete;
-  ~FakeRedis();
+  explicit FakeRedis(Options options)
+      : FakeServer(
+            {std::move(options.answer), std::move(options.greeting), options.then, options.completes_handshake}) {}
 
   [[nodiscard]] std::string url(const std::string& options = "") const {
-    return "redis://127.0.0.1:" + std::to_string(listener_.port()) + options;
+    return "redis://127.0.0.1:" + std::to_string(port()) + options;
   }
-
- private:
-  void serve() const;
-  void serve(int connection) const;
-
-  const Options options_;
-  const LoopbackSocket listener_;
-  std::atomic<bool> ending_{false};
-  std::thread thread_;
 };
 
 }  // namespace syncguard::testing

@@ -1,5 +1,7 @@
 #include "servers/firestore_emulator.hpp"
 
+#include "servers/shared_server.hpp"
+
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
@@ -7,6 +9,9 @@
 #include <asio/read_until.hpp>
 #include <asio/write.hpp>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <stdexcept>
@@ -22,7 +27,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-// One request on a connection of its own. Throws if there is no answer.
+// Sends one request on a new connection. Throws if there is no reply.
 HttpAnswer http_post(const std::string& address, const std::string& path, const std::string& body) {
   const auto colon = address.find(':');
   asio::io_context context;
@@ -37,7 +42,8 @@ HttpAnswer http_post(const std::string& address, const std::string& path, const 
   const auto head = asio::read_until(socket, asio::dynamic_buffer(received), "\r\n\r\n");
   const std::string length_header = "content-length: ";
   const auto length_at = received.find(length_header);
-  if (length_at == std::string::npos || length_at > head) throw std::runtime_error("an answer without a length");
+  if (length_at == std::string::npos || length_at > head)
+    throw std::runtime_error("an HTTP reply without Content-Length");
   const auto whole = head + std::stoul(received.substr(length_at + length_header.size()));
   if (received.size() < whole) {
     asio::read(socket, asio::dynamic_buffer(received), asio::transfer_exactly(whole - received.size()));
@@ -50,6 +56,7 @@ HttpAnswer http_post(const std::string& address, const std::string& path, const 
 FirestoreEmulator::FirestoreEmulator() {
   start_on_free_port([this](int port) {
     port_ = port;
+    address_ = "127.0.0.1:" + std::to_string(port);
     start();
   });
 }
@@ -74,7 +81,7 @@ void FirestoreEmulator::start() {
   }
 }
 
-// It answers; and what its first users would wait for is done.
+// The first Commit also initializes the emulator, so that tests do not wait for that.
 bool FirestoreEmulator::is_ready() const {
   try {
     return http_post(address(), "/v1/projects/ready/databases/(default)/documents:commit", "{}").status == 200;
@@ -84,45 +91,63 @@ bool FirestoreEmulator::is_ready() const {
 }
 
 void FirestoreEmulator::kill() {
-  process_->send(SIGKILL);
-  process_->wait();
+  process().send(SIGKILL);
+  process().wait();
   process_.reset();
 }
-void FirestoreEmulator::pause() const { process_->pause(); }
-void FirestoreEmulator::resume() const { process_->resume(); }
 
-FirestoreOutsider::FirestoreOutsider(const FirestoreEmulator& emulator, std::string project)
+ChildProcess& FirestoreEmulator::process() {
+  if (!process_)
+    throw std::logic_error("a test that pauses or kills its emulator must not share it: see CMakeLists.txt");
+  return *process_;
+}
+
+FirestoreEmulator& shared_emulator() {
+  static const auto instance = [] {
+    const auto shared = find_shared_server("firestore");
+    return shared ? std::make_unique<FirestoreEmulator>(shared->properties.at("address"))
+                  : std::make_unique<FirestoreEmulator>();
+  }();
+  return *instance;
+}
+
+std::string next_project() {
+  static std::atomic<int> count{0};
+  return "test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+}
+
+FirestoreRestClient::FirestoreRestClient(const FirestoreEmulator& emulator, std::string project)
     : address_(emulator.address()), root_("projects/" + std::move(project) + "/databases/(default)/documents") {}
 
-FirestoreOutsider::Answer FirestoreOutsider::post(const std::string& method, const json& body) const {
+FirestoreRestClient::Answer FirestoreRestClient::post(const std::string& method, const json& body) const {
   const auto [status, text] = http_post(address_, "/v1/" + root_ + ":" + method, body.dump());
   return {status, json::parse(text)};
 }
 
-json FirestoreOutsider::expect_ok(const std::string& method, const json& body) const {
+json FirestoreRestClient::expect_ok(const std::string& method, const json& body) const {
   auto [status, answer] = post(method, body);
   if (status != 200) throw std::runtime_error(method + ": " + answer.dump());
   return answer;
 }
 
-json FirestoreOutsider::get(const std::string& path) const {
+json FirestoreRestClient::get(const std::string& path) const {
   const auto answers = expect_ok("batchGet", {{"documents", {name_of(path)}}});
   return answers.at(0).value("found", json());
 }
 
-json FirestoreOutsider::write_of(const std::string& path, const json& fields) const {
+json FirestoreRestClient::write_of(const std::string& path, const json& fields) const {
   return {{"update", {{"name", name_of(path)}, {"fields", fields}}}};
 }
 
-void FirestoreOutsider::put(const std::string& path, const json& fields) const {
+void FirestoreRestClient::put(const std::string& path, const json& fields) const {
   expect_ok("commit", {{"writes", {write_of(path, fields)}}});
 }
 
-void FirestoreOutsider::remove(const std::string& path) const {
+void FirestoreRestClient::remove(const std::string& path) const {
   expect_ok("commit", {{"writes", {{{"delete", name_of(path)}}}}});
 }
 
-std::vector<std::string> FirestoreOutsider::list(const std::string& collection) const {
+std::vector<std::string> FirestoreRestClient::list(const std::string& collection) const {
   const json from = {{{"collectionId", collection}}};
   const auto answers = expect_ok("runQuery", {{"structuredQuery", {{"from", from}}}});
   std::vector<std::string> ids;
@@ -134,17 +159,17 @@ std::vector<std::string> FirestoreOutsider::list(const std::string& collection) 
   return ids;
 }
 
-std::string FirestoreOutsider::begin() const {
+std::string FirestoreRestClient::begin() const {
   return expect_ok("beginTransaction", {{"options", {{"readWrite", json::object()}}}}).at("transaction");
 }
 
-json FirestoreOutsider::get_in(const std::string& transaction, const std::vector<std::string>& paths) const {
+json FirestoreRestClient::get_in(const std::string& transaction, const std::vector<std::string>& paths) const {
   json names = json::array();
   for (const auto& path : paths) names.push_back(name_of(path));
   return expect_ok("batchGet", {{"documents", names}, {"transaction", transaction}});
 }
 
-bool FirestoreOutsider::commit_in(const std::string& transaction, const json& writes) const {
+bool FirestoreRestClient::commit_in(const std::string& transaction, const json& writes) const {
   constexpr int conflict = 409;
   const auto [status, answer] = post("commit", {{"writes", writes}, {"transaction", transaction}});
   if (status != 200 && status != conflict) throw std::runtime_error("commit: " + answer.dump());

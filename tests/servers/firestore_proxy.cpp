@@ -11,12 +11,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <fstream>
 #include <future>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -26,13 +28,13 @@ namespace {
 
 namespace wire = firestore::wire;
 
-struct Reply {
+struct RawReply {
   grpc::Status status;
   std::vector<grpc::ByteBuffer> messages;
 };
 
-// Asks the emulator, and waits for all of its answer.
-Reply forwarded(grpc::GenericStub& stub, const std::string& method, const grpc::ByteBuffer& request) {
+// Sends a call to the emulator, and waits for the complete reply.
+RawReply forwarded(grpc::GenericStub& stub, const std::string& method, const grpc::ByteBuffer& request) {
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
   context.AddMetadata("authorization", "Bearer owner");
@@ -42,7 +44,7 @@ Reply forwarded(grpc::GenericStub& stub, const std::string& method, const grpc::
     bool ok = false;
     return queue.Next(&tag, &ok) && ok;
   };
-  Reply reply;
+  RawReply reply;
   call->StartCall(nullptr);
   if (done()) {
     call->WriteLast(request, {}, nullptr);
@@ -59,7 +61,12 @@ Reply forwarded(grpc::GenericStub& stub, const std::string& method, const grpc::
   return reply;
 }
 
-// A Listen stream whose other end is the test.
+grpc::ByteBuffer buffer_of(const std::string& message) {
+  const grpc::Slice slice(message);
+  return {&slice, 1};
+}
+
+// A Listen stream on which the test sends the messages.
 class FeedableStream : public grpc::ServerGenericBidiReactor {
  public:
   explicit FeedableStream(std::function<void(FeedableStream*)> on_end) : on_end_(std::move(on_end)) {
@@ -70,11 +77,9 @@ class FeedableStream : public grpc::ServerGenericBidiReactor {
     const std::lock_guard lock(mutex_);
     return targets_;
   }
-  void send(const wire::ListenResponse& response) {
+  void send(const wire::ListenResponse& response) { send(buffer_of(response.SerializeAsString())); }
+  void send(grpc::ByteBuffer buffer) {
     const std::lock_guard lock(mutex_);
-    grpc::ByteBuffer buffer;
-    bool own_buffer = false;
-    grpc::GenericSerialize<grpc::ProtoBufferWriter, wire::ListenResponse>(response, &buffer, &own_buffer);
     outgoing_.push_back(std::move(buffer));
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
   }
@@ -122,17 +127,30 @@ class FeedableStream : public grpc::ServerGenericBidiReactor {
   std::deque<grpc::ByteBuffer> outgoing_;
 };
 
+std::string contents_of(const std::filesystem::path& path) {
+  std::ostringstream contents;
+  contents << std::ifstream(path).rdbuf();
+  return contents.str();
+}
+
+std::shared_ptr<grpc::ServerCredentials> tls_credentials(const std::filesystem::path& certificates) {
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs.push_back(
+      {contents_of(certificates / "server.key"), contents_of(certificates / "server.crt")});
+  return grpc::SslServerCredentials(options);
+}
+
 }  // namespace
 
 class FirestoreProxy::Service : public grpc::CallbackGenericService {
  public:
-  explicit Service(const std::string& emulator)
+  Service(const std::string& emulator, const std::shared_ptr<grpc::ServerCredentials>& credentials)
       : stub_(grpc::CreateChannel(emulator, grpc::InsecureChannelCredentials())) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
-    if (!server_) throw std::runtime_error("no gRPC server could be started");
+    if (!server_) throw std::runtime_error("cannot start a gRPC server");
   }
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -171,35 +189,41 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
     const auto found = headers_.find(name);
     return found == headers_.end() ? "" : found->second;
   }
-  // Under the mutex, so that none of them ends meanwhile.
+  [[nodiscard]] int flooded() const {
+    const std::lock_guard lock(mutex_);
+    return flooded_;
+  }
+  // Holds the mutex, so that no stream ends during the loop.
   void for_each_stream(const std::function<void(FeedableStream&)>& function) const {
     const std::lock_guard lock(mutex_);
     for (auto* stream : streams_) function(*stream);
   }
 
  private:
-  // One call. A thread serves it, since a script may block.
+  // One call. It has its own thread, because a script may block.
   class Handler : public grpc::ServerGenericBidiReactor {
    public:
-    // A fate that is given is the one; otherwise the script decides when the request has come.
-    Handler(Service& service, std::string method, std::optional<Fate> fate)
-        : service_(service), method_(std::move(method)), fate_(std::move(fate)) {
+    // Without a reply, the script decides when the request has arrived.
+    Handler(Service& service, std::string method, std::optional<Reply> reply)
+        : service_(service), method_(std::move(method)), reply_(std::move(reply)) {
       StartRead(&request_);
     }
 
     [[nodiscard]] const std::string& method() const { return method_; }
-    [[nodiscard]] const std::optional<Fate>& fate() const { return fate_; }
+    [[nodiscard]] const std::optional<Reply>& reply() const { return reply_; }
     [[nodiscard]] const grpc::ByteBuffer& request() const { return request_; }
 
     void wait_until_given_up() { given_up_.get_future().wait(); }
 
-    void answer(const Reply& reply) {
-      for (const auto& message : reply.messages) {
-        written_ = std::promise<void>();
-        auto written = written_.get_future();
-        StartWrite(&message);
-        written.wait();
-      }
+    // Returns false if the client has closed the call.
+    bool write(const grpc::ByteBuffer& message) {
+      written_ = std::promise<bool>();
+      auto written = written_.get_future();
+      StartWrite(&message);
+      return written.get();
+    }
+    void answer(const RawReply& reply) {
+      for (const auto& message : reply.messages) write(message);
       Finish(reply.status);
     }
 
@@ -212,15 +236,15 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
       }
       std::thread([this] { service_.serve(*this); }).detach();
     }
-    void OnWriteDone(bool /*ok*/) override { written_.set_value(); }
+    void OnWriteDone(bool ok) override { written_.set_value(ok); }
     void OnCancel() override { given_up_.set_value(); }
     void OnDone() override { delete this; }
 
     Service& service_;
     const std::string method_;
-    const std::optional<Fate> fate_;
+    const std::optional<Reply> reply_;
     grpc::ByteBuffer request_;
-    std::promise<void> written_;
+    std::promise<bool> written_;
     std::promise<void> given_up_;
   };
 
@@ -237,9 +261,9 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
       script = script_;
     }
     if (!method.ends_with("/Listen")) return new Handler(*this, method, std::nullopt);
-    // Asked here, because what serves it is chosen here.
-    const Fate fate = script ? script("Listen") : refuse(grpc::StatusCode::UNIMPLEMENTED);
-    if (fate.kind != Fate::Kind::forward) return new Handler(*this, method, fate);
+    // The script decides here, because its reply determines which reactor serves the call.
+    const Reply reply = script ? script("Listen") : refuse(grpc::StatusCode::UNIMPLEMENTED);
+    if (reply.kind != Reply::Kind::forward) return new Handler(*this, method, reply);
     const std::lock_guard lock(mutex_);
     ++calls_["Listen"];
     auto* stream = new FeedableStream([this](FeedableStream* ended_stream) {
@@ -261,31 +285,42 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
       ++calls_[method];
       script = script_;
     }
-    const auto fate = handler.fate() ? *handler.fate() : script ? script(method) : forward();
-    Reply reply;
-    switch (fate.kind) {
-      case Fate::Kind::forward:
-        reply = forward_call(handler, method);
+    const auto reply = handler.reply() ? *handler.reply() : script ? script(method) : forward();
+    RawReply raw_reply;
+    switch (reply.kind) {
+      case Reply::Kind::forward:
+        raw_reply = forward_call(handler, method);
         break;
-      case Fate::Kind::lose_reply:
+      case Reply::Kind::lose_reply:
         forward_call(handler, method);
-        reply.status = fate.status;
+        raw_reply.status = reply.status;
         break;
-      case Fate::Kind::refuse:
-        reply.status = fate.status;
+      case Reply::Kind::refuse:
+        raw_reply.status = reply.status;
         break;
-      case Fate::Kind::hang: {
+      case Reply::Kind::hang: {
         handler.wait_until_given_up();
         const std::lock_guard lock(mutex_);
         ++given_up_;
         break;
       }
+      case Reply::Kind::answer:
+        for (const auto& message : reply.messages) raw_reply.messages.push_back(buffer_of(message));
+        break;
+      case Reply::Kind::flood: {
+        const auto message = buffer_of(reply.messages.at(0));
+        while (handler.write(message)) {
+          const std::lock_guard lock(mutex_);
+          ++flooded_;
+        }
+        break;
+      }
     }
-    handler.answer(reply);
+    handler.answer(raw_reply);
     ended();
   }
 
-  Reply forward_call(const Handler& handler, const std::string& method) {
+  RawReply forward_call(const Handler& handler, const std::string& method) {
     auto reply = forwarded(stub_, handler.method(), handler.request());
     const std::lock_guard lock(mutex_);
     statuses_[method].push_back(reply.status.error_code());
@@ -306,6 +341,7 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   std::condition_variable changed_;
   int running_ = 0;
   int given_up_ = 0;
+  int flooded_ = 0;
   Script script_;
   std::map<std::string, int> calls_;
   std::map<std::string, std::vector<grpc::StatusCode>> statuses_;
@@ -313,10 +349,14 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   std::set<FeedableStream*> streams_;
 };
 
-FirestoreProxy::FirestoreProxy(std::string emulator) : service_(std::make_unique<Service>(emulator)) {}
+FirestoreProxy::FirestoreProxy(std::string emulator)
+    : service_(std::make_unique<Service>(emulator, grpc::InsecureServerCredentials())) {}
+FirestoreProxy::FirestoreProxy(std::string emulator, const std::filesystem::path& certificates)
+    : service_(std::make_unique<Service>(emulator, tls_credentials(certificates))) {}
 FirestoreProxy::~FirestoreProxy() = default;
 
-std::string FirestoreProxy::address() const { return "127.0.0.1:" + std::to_string(service_->port()); }
+int FirestoreProxy::port() const { return service_->port(); }
+std::string FirestoreProxy::address() const { return "127.0.0.1:" + std::to_string(port()); }
 std::string FirestoreProxy::url(const std::string& project, const std::string& more_options) const {
   return "firestore://" + project + "?emulator=" + address() + more_options;
 }
@@ -337,7 +377,7 @@ int FirestoreProxy::awaited() const {
   service_->for_each_stream([&](FeedableStream& stream) { count += static_cast<int>(stream.targets().size()); });
   return count;
 }
-void FirestoreProxy::tell(
+void FirestoreProxy::send_change(
     const std::function<void(std::int32_t, const std::string&, wire::ListenResponse&)>& compose) const {
   service_->for_each_stream([&](FeedableStream& stream) {
     for (const auto& [target, document] : stream.targets()) {
@@ -347,9 +387,13 @@ void FirestoreProxy::tell(
     }
   });
 }
+void FirestoreProxy::send_garbage() const {
+  service_->for_each_stream([](FeedableStream& stream) { stream.send(buffer_of("\xff\xff\xff\xff")); });
+}
 void FirestoreProxy::cut_streams() const {
   service_->for_each_stream([](FeedableStream& stream) { stream.cut(); });
 }
+int FirestoreProxy::flooded() const { return service_->flooded(); }
 int FirestoreProxy::given_up() const { return service_->given_up(); }
 
 }  // namespace syncguard::testing

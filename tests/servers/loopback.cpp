@@ -32,7 +32,7 @@ LoopbackSocket::~LoopbackSocket() { close(descriptor_); }
 
 void LoopbackSocket::listen() const {
   constexpr int backlog = 16;
-  if (::listen(descriptor_, backlog) != 0) throw std::runtime_error("a port cannot be listened on");
+  if (::listen(descriptor_, backlog) != 0) throw std::runtime_error("cannot listen on the port");
 }
 
 }  // namespace syncguard::testing

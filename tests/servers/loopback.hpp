@@ -1,4 +1,4 @@
-// TCP within this machine.
+// TCP on the loopback interface.
 #pragma once
 
 #include <netinet/in.h>
@@ -7,7 +7,8 @@ namespace syncguard::testing {
 
 sockaddr_in loopback(int port);
 
-// A socket on a port of the loopback interface that nobody else has. Throws std::runtime_error if there is none.
+// A socket bound to a free port. Connections to it are refused until listen() is called. Throws std::runtime_error if
+// no port is free.
 class LoopbackSocket {
  public:
   LoopbackSocket();
@@ -15,7 +16,7 @@ class LoopbackSocket {
   LoopbackSocket& operator=(const LoopbackSocket&) = delete;
   ~LoopbackSocket();
 
-  // From now on, others can connect.
+  // From now on, clients can connect.
   void listen() const;
 
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }

@@ -1,7 +1,7 @@
 #include "servers/postgres_server.hpp"
 
-#include "eventually.hpp"
 #include "servers/certificates.hpp"
+#include "support/eventually.hpp"
 
 #include <libpq-fe.h>
 #include <signal.h>
@@ -17,27 +17,30 @@
 namespace syncguard::testing {
 namespace {
 
-// Where the server's programs are: Debian has them outside the search path.
+// The folder of the server's programs, which is not in Debian's search path.
 std::filesystem::path programs() {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> answer(popen("pg_config --bindir", "r"), pclose);
   std::array<char, 1024> line{};
   if (!answer || std::fgets(line.data(), static_cast<int>(line.size()), answer.get()) == nullptr) {
-    throw std::runtime_error("pg_config does not say where PostgreSQL is");
+    throw std::runtime_error("pg_config does not print the folder of PostgreSQL");
   }
   std::string folder(line.data());
   while (folder.ends_with('\n')) folder.pop_back();
   return folder;
 }
 
-// Drops root, if the tests have it: neither PostgreSQL nor PgBouncer runs with it.
+// Drops root's privileges, because neither PostgreSQL nor PgBouncer runs as root.
 std::vector<std::string> as_other_user(const std::vector<std::string>& words) {
   if (geteuid() != 0) return words;
-  std::vector<std::string> as_other = {"setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"};
+  std::vector<std::string> as_other = {
+      "setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups",
+      // Otherwise changing the user clears this setting, and the server would outlive a killed test.
+      "--pdeathsig=keep"};
   as_other.insert(as_other.end(), words.begin(), words.end());
   return as_other;
 }
 
-void give_to_other_user(const std::filesystem::path& folder) {
+void chown_to_other_user(const std::filesystem::path& folder) {
   if (geteuid() == 0) run_program({"chown", "-R", "postgres", folder.string()}, "/dev/null");
 }
 
@@ -45,19 +48,31 @@ void give_to_other_user(const std::filesystem::path& folder) {
 
 PostgresServer::PostgresServer(Options options) : options_(std::move(options)) {
   if (options_.tls) make_certificates(folder_.path());
-  give_to_other_user(folder_.path());
-  run_program(as_other_user({(programs() / "initdb").string(), "--pgdata=" + data().string(), "--username=postgres",
-                             "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"}),
-              folder_.path() / "log");
+  chown_to_other_user(folder_.path());
+  make_data();
   start_on_free_port([this](int port) {
     port_ = port;
     start();
   });
 }
 
+void PostgresServer::make_data() const {
+  const auto log = folder_.path() / "log";
+  if (options_.primary == nullptr) {
+    run_program(as_other_user({(programs() / "initdb").string(), "--pgdata=" + data().string(), "--username=postgres",
+                               "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"}),
+                log);
+    return;
+  }
+  run_program(as_other_user({(programs() / "pg_basebackup").string(), "--pgdata=" + data().string(), "--host=127.0.0.1",
+                             "--port=" + std::to_string(options_.primary->port()), "--username=postgres",
+                             "--write-recovery-conf", "--checkpoint=fast", "--no-sync"}),
+              log);
+}
+
 PostgresServer::~PostgresServer() {
   if (!process_) return;
-  // A test may have failed while it was paused.
+  // A test may have failed while the server was paused.
   resume();
   stop_at_once();
 }
@@ -68,8 +83,8 @@ void PostgresServer::start() {
     file << "listen_addresses = '127.0.0.1'\nport = " << port_ << "\nunix_socket_directories = '"
          << folder_.path().string()
          << "'\nmax_connections = 100\nshared_buffers = 16MB\n"
-         // No test cuts the power, and a disk that is busy for seconds with other tests would be taken for a dead
-         // server.
+         // The tests need no protection against power failures, and a sync on a busy disk may take longer than their
+         // timeouts.
          << "fsync = off\n";
     if (options_.tls) {
       file << "ssl = on\nssl_cert_file = '" << (folder_.path() / "server.crt").string() << "'\nssl_key_file = '"
@@ -103,7 +118,7 @@ void PostgresServer::stop_fast() {
   process_.reset();
 }
 
-// The server is many processes: all of them.
+// Pauses all processes of the server.
 void PostgresServer::pause() const {
   process_->pause();
   const auto parent = std::to_string(process_->pid());
@@ -116,12 +131,20 @@ void PostgresServer::pause() const {
       std::getline(file, line);
       return line.find(") T ") != std::string::npos || line.find(") Z ") != std::string::npos || line.empty();
     };
-    if (!eventually(has_stopped)) throw std::runtime_error("a process of PostgreSQL's does not stop");
+    if (!eventually(has_stopped)) throw std::runtime_error("a process of PostgreSQL does not stop");
   }
 }
 void PostgresServer::resume() const {
   run_program({"pkill", "-CONT", "-P", std::to_string(process_->pid())}, "/dev/null");
   process_->resume();
+}
+
+void PostgresServer::wait_for_replay_on(const PostgresServer& standby) const {
+  const auto written = execute("SELECT pg_current_wal_lsn()");
+  const auto has_replayed = [&] {
+    return standby.execute("SELECT pg_last_wal_replay_lsn() >= '" + written + "'::pg_lsn") == "t";
+  };
+  if (!eventually(has_replayed)) throw std::runtime_error("the standby does not replay");
 }
 
 std::string PostgresServer::url_of(const std::string& user, const std::string& options) const {
@@ -135,14 +158,14 @@ std::string PostgresServer::unix_url(const std::string& options) const {
          options;
 }
 
-std::string PostgresServer::execute(const std::string& sql, const std::vector<std::string>& values) const {
-  const std::unique_ptr<PGconn, void (*)(PGconn*)> connection(PQconnectdb(url().c_str()), PQfinish);
+std::string execute_sql(const std::string& url, const std::string& sql, const std::vector<std::string>& values) {
+  const std::unique_ptr<PGconn, void (*)(PGconn*)> connection(PQconnectdb(url.c_str()), PQfinish);
   if (PQstatus(connection.get()) != CONNECTION_OK) throw std::runtime_error(PQerrorMessage(connection.get()));
   PQsetNoticeProcessor(
       connection.get(), [](void*, const char*) {}, nullptr);
   std::vector<const char*> texts;
   for (const auto& value : values) texts.push_back(value.c_str());
-  // Without values, several statements at once are possible.
+  // PQexec allows several statements, but no values.
   const std::unique_ptr<PGresult, void (*)(PGresult*)> result(
       values.empty() ? PQexec(connection.get(), sql.c_str())
                      : PQexecParams(connection.get(), sql.c_str(), static_cast<int>(texts.size()), nullptr,
@@ -155,7 +178,8 @@ std::string PostgresServer::execute(const std::string& sql, const std::vector<st
   return PQntuples(result.get()) > 0 && PQnfields(result.get()) > 0 ? PQgetvalue(result.get(), 0, 0) : "";
 }
 
-PgBouncer::PgBouncer(const PostgresServer& server) {
+PgBouncer::PgBouncer(const PostgresServer& server, std::string configuration)
+    : configuration_(std::move(configuration)) {
   start_on_free_port([&](int port) { start(server, port); });
 }
 
@@ -164,8 +188,9 @@ void PgBouncer::start(const PostgresServer& server, int port) {
   std::ofstream(folder_.path() / "pgbouncer.ini")
       << "[databases]\n* = host=127.0.0.1 user=postgres port=" << server.port()
       << "\n[pgbouncer]\npool_mode = transaction\nauth_type = any\nlisten_addr = 127.0.0.1\nlisten_port = " << port_
-      << "\nunix_socket_dir =\nmax_client_conn = 500\ndefault_pool_size = 20\n";
-  give_to_other_user(folder_.path());
+      << "\nunix_socket_dir =\nmax_client_conn = 500\ndefault_pool_size = 20\n"
+      << configuration_;
+  chown_to_other_user(folder_.path());
   process_ = std::make_unique<ChildProcess>(as_other_user({"pgbouncer", (folder_.path() / "pgbouncer.ini").string()}),
                                             folder_.path() / "log");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);

@@ -32,7 +32,11 @@ std::string text_of(const redisReply& reply) {
 }  // namespace
 
 RedisServer::RedisServer(Options options) : options_(std::move(options)) {
-  if (options_.tls) make_certificates(folder_.path());
+  if (!options_.certificates.empty()) {
+    std::filesystem::copy(options_.certificates, folder_.path());
+  } else if (options_.tls) {
+    make_certificates(folder_.path());
+  }
   start_on_free_port([this](int port) {
     port_ = port;
     start();
@@ -54,16 +58,21 @@ void RedisServer::start_without_waiting() {
     if (options_.durable) file_stream << "appendonly yes\nappendfsync always\n";
     if (options_.cluster) file_stream << "cluster-enabled yes\n";
     for (const auto& line : options_.configuration) file_stream << line << '\n';
-    file_stream
-        << "user default on nopass ~* &* +@all\n"
-        << "user " << user << " on >" << password
-        << " ~syncguard:* ~syncguard-queue:* ~syncguard-turn:* ~{syncguard}* &syncguard-wake:* &{syncguard}-wake:*"
-           " &__keyspace@* +select +info +client|setname"
-           " +eval +evalsha +time +get +mget +set +incr +del +pexpire +pttl"
-           " +zadd +zrem +zpopmin +publish +subscribe +unsubscribe\n";
+    file_stream << "user default on nopass ~* &* +@all\n";
+    // A Sentinel does not know the commands of the other user.
+    if (!options_.sentinel) {
+      file_stream
+          << "user " << user << " on >" << password
+          << " ~syncguard:* ~syncguard-queue:* ~syncguard-turn:* ~{syncguard}* &syncguard-wake:* &{syncguard}-wake:*"
+             " &__keyspace@* +select +info +client|setname"
+             " +eval +evalsha +time +get +mget +set +incr +del +pexpire +pttl"
+             " +zadd +zrem +zpopmin +zcard +scan +publish +subscribe +unsubscribe"
+          << (options_.cluster ? " +asking\n" : "\n");
+    }
   }
-  process_ = std::make_unique<ChildProcess>(std::vector<std::string>{"redis-server", file("redis.conf").string()},
-                                            file("output"));
+  std::vector<std::string> start_command{"redis-server", file("redis.conf").string()};
+  if (options_.sentinel) start_command.emplace_back("--sentinel");
+  process_ = std::make_unique<ChildProcess>(start_command, file("output"));
 }
 
 void RedisServer::start() {
@@ -90,17 +99,19 @@ void RedisServer::kill() {
   process_->wait();
 }
 
-std::string RedisServer::url(const std::string& own_options) const {
-  // What is slow here is the machine. Tests of this time-out set their own.
-  const bool own_patience = own_options.find("connect_timeout") != std::string::npos;
-  const std::string more_options = (own_patience ? "" : "&connect_timeout=20s") + own_options;
-  // The password as a URL has it.
-  const std::string who = std::string(user) + ":p%40ss%3Aw%2Frd%3F@";
+std::string RedisServer::url(const std::string& more_options) const { return url_at(port_, more_options); }
+
+std::string RedisServer::url_at(int port, const std::string& own_options) const {
+  // A busy machine may be slow. Tests of this timeout set their own.
+  const bool own_timeout = own_options.find("connect_timeout") != std::string::npos;
+  const std::string more_options = (own_timeout ? "" : "&connect_timeout=20s") + own_options;
+  // The password in its URL-encoded form.
+  const std::string credentials = std::string(user) + ":p%40ss%3Aw%2Frd%3F@";
   if (options_.tls) {
-    return "rediss://" + who + "127.0.0.1:" + std::to_string(port_) + "?ca_file=" + file("ca.crt").string() +
+    return "rediss://" + credentials + "127.0.0.1:" + std::to_string(port) + "?ca_file=" + file("ca.crt").string() +
            more_options;
   }
-  return "redis://" + who + "127.0.0.1:" + std::to_string(port_) + "?client_name=test" + more_options;
+  return "redis://" + credentials + "127.0.0.1:" + std::to_string(port) + "?client_name=test" + more_options;
 }
 
 std::string RedisServer::unix_url() const {
@@ -113,12 +124,12 @@ std::string RedisServer::plain_url(const std::string& options) const {
 }
 
 std::string RedisServer::run(const std::vector<std::string>& words, bool& is_error) {
-  // By the Unix socket, which is there with and without TLS. Anew each time: a connection would not survive restarts.
-  const timeval patience{.tv_sec = 10, .tv_usec = 0};
+  // The Unix socket works with and without TLS. A new connection for each command, because the server may restart.
+  const timeval timeout{.tv_sec = 10, .tv_usec = 0};
   const std::unique_ptr<redisContext, void (*)(redisContext*)> context(
-      redisConnectUnixWithTimeout(unix_socket().c_str(), patience), redisFree);
+      redisConnectUnixWithTimeout(unix_socket().c_str(), timeout), redisFree);
   if (!context || context->err != 0) throw std::runtime_error("no connection to the test's Redis");
-  redisSetTimeout(context.get(), patience);
+  redisSetTimeout(context.get(), timeout);
   std::vector<const char*> texts;
   std::vector<std::size_t> sizes;
   for (const auto& word : words) {

@@ -1,8 +1,8 @@
-// A real Redis, private to a test.
+// A Redis server for one test.
 #pragma once
 
 #include "servers/child_process.hpp"
-#include "temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <filesystem>
 #include <memory>
@@ -15,15 +15,19 @@ class RedisServer {
  public:
   struct Options {
     bool tls = false;
-    // Only with TLS.
+    // Only together with tls.
     bool wants_client_certificates = false;
-    // Everything is on the disk before it is answered, and survives a kill.
+    // The folder of make_certificates() that several servers share. By default, each has an authority of its own.
+    std::filesystem::path certificates{};
+    // Writes are on disk before the server replies, and survive a kill.
     bool durable = false;
     bool cluster = false;
-    // More lines of its configuration.
+    // A Sentinel instead of a server. The configuration must say what it monitors.
+    bool sentinel = false;
+    // More lines for redis.conf.
     std::vector<std::string> configuration{};
   };
-  // The user that tests of locks sign in as. It may do what docs/redis.md says that locks need, and nothing else.
+  // The user of most tests. It has only the permissions that docs/redis.md lists.
   static constexpr const char* user = "locker";
   static constexpr const char* password = "p@ss:w/rd?";
 
@@ -35,27 +39,29 @@ class RedisServer {
 
   [[nodiscard]] int port() const noexcept { return port_; }
   [[nodiscard]] std::filesystem::path unix_socket() const { return folder_.path() / "redis.sock"; }
-  // What openssl made: ca.crt, server.*, client.*
+  // A file in the server's folder, such as a certificate: ca.crt, server.*, client.*
   [[nodiscard]] std::filesystem::path file(const std::string& name) const { return folder_.path() / name; }
-  // Signed in as the user above; by TLS if that is on. Options as in "&prefix=x".
+  // As the user above, with TLS if it is on. Example of options: "&prefix=x".
   [[nodiscard]] std::string url(const std::string& more_options = "") const;
+  // The same for another port, such as that of a proxy.
+  [[nodiscard]] std::string url_at(int port, const std::string& more_options = "") const;
   [[nodiscard]] std::string unix_url() const;
-  // By TCP, as the user who may do everything. Options as in "?prefix=x".
+  // As the default user, which may do everything, by TCP. Example of options: "?prefix=x".
   [[nodiscard]] std::string plain_url(const std::string& options = "") const;
 
-  // As kill -9, and a new start on the same data and port.
+  // Kills the server with SIGKILL. start() uses the same data and port again.
   void kill();
   void start();
   void start_without_waiting();
-  // It is there, and says nothing.
+  // A paused server accepts connections, but does not reply.
   void pause() const { process_->pause(); }
   void resume() const { process_->resume(); }
 
-  // A command from outside, by nothing but hiredis; what it answers as text. Throws for an error of the server's.
+  // Sends a command with hiredis, without the backend, and returns the reply as text. Throws on error replies.
   std::string command(const std::vector<std::string>& words);
-  // The same, for errors: their text.
+  // Sends a command that must fail, and returns the text of the error reply.
   std::string error_of_command(const std::vector<std::string>& words);
-  // The ids, with a space behind each, of the connections of clients with the name that url() gives them.
+  // The ids of the connections of clients that use url(), with a space after each.
   std::string connections();
 
  private:

@@ -18,16 +18,16 @@ constexpr auto long_held = 1h;
 
 constexpr WaitOptions exact{.jitter = Jitter::none};
 
-AcquireLoop loop_with(const WaitOptions& options, Start how = Start::first_in_line) {
+AcquireLoop loop_with(const WaitOptions& options, Start how = Start::first_in_queue) {
   return {options, start, how, [] { return 0.5; }};
 }
 
-// Through the first attempt, the joining and the attempt after it, to the first sleep.
+// A loop that has made its first attempt, joined the queue, attempted again and begins to sleep.
 AcquireLoop sleeping(const WaitOptions& options, Time now = start) {
   auto loop = loop_with(options);
   loop.contended(now, long_held);
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined();
+  loop.joined(start, std::nullopt);
   loop.contended(now, long_held);
   EXPECT_EQ(loop.step(), Step::sleep);
   return loop;
@@ -35,41 +35,60 @@ AcquireLoop sleeping(const WaitOptions& options, Time now = start) {
 
 LockError transient(Effect effect = Effect::none) { return {ErrorCode::service_unavailable, "down", effect}; }
 
-TEST(AcquireLoop, KnowsWhetherARefusalWouldEndIt) {
+TEST(AcquireLoop, ReportsWhetherContentionWouldEndIt) {
   EXPECT_TRUE(loop_with(exact).can_wait(start));
   EXPECT_FALSE(loop_with({.timeout = 0ms}).can_wait(start));
   EXPECT_FALSE(loop_with({.max_retries = 0}).can_wait(start));
   auto loop = sleeping({.timeout = 5s, .max_retries = 100, .retry_delay = 1min, .max_delay = 1min});
   loop.timer(start + 5s);
   EXPECT_EQ(loop.step(), Step::attempt);
-  EXPECT_FALSE(loop.can_wait(start + 5s)) << "the last attempt";
+  EXPECT_FALSE(loop.can_wait(start + 5s)) << "this is the last attempt before the timeout";
 }
 
-TEST(AcquireLoop, JoinsAndTriesAgainBeforeItSleeps) {
+TEST(AcquireLoop, JoinsQueueAndRetriesBeforeSleeping) {
   auto loop = loop_with(exact);
   EXPECT_EQ(loop.step(), Step::attempt);
   loop.contended(start, long_held);
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined();
+  loop.joined(start, std::nullopt);
   EXPECT_EQ(loop.step(), Step::attempt) << "the key may have become free before joining";
   loop.contended(start, long_held);
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 100ms);
 }
 
-TEST(AcquireLoop, SleepsWithoutAnotherAttemptWhereThereIsNoQueue) {
+TEST(AcquireLoop, SleepsWithoutAttemptIfJoiningSawThatKeyIsHeld) {
   auto loop = loop_with(exact);
   loop.contended(start, long_held);
-  loop.not_joined(start, JoinFailure::for_good);
+  loop.joined(start, 30ms);
+  EXPECT_EQ(loop.step(), Step::sleep);
+  EXPECT_EQ(loop.wait_until(), start + 30ms);
+  EXPECT_EQ(loop.attempts(), 1);
+  loop.timer(start + 30ms);
+  EXPECT_EQ(loop.step(), Step::attempt) << "the holder's time is over";
+}
+
+TEST(AcquireLoop, TimesOutIfJoiningSawThatKeyIsHeldAfterTheTimeout) {
+  auto loop = loop_with({.timeout = 1s});
+  loop.contended(start, long_held);
+  loop.joined(start + 1s, long_held);
+  EXPECT_EQ(loop.step(), Step::fail);
+  EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
+}
+
+TEST(AcquireLoop, SleepsWithoutRetryIfThereIsNoQueue) {
+  auto loop = loop_with(exact);
+  loop.contended(start, long_held);
+  loop.not_joined(start, JoinFailure::permanent);
   EXPECT_EQ(loop.step(), Step::sleep);
   loop.timer(start + 100ms);
-  EXPECT_EQ(loop.step(), Step::attempt) << "and does not ask for one again";
+  EXPECT_EQ(loop.step(), Step::attempt) << "the loop must not try to join again";
   loop.contended(start + 100ms, long_held);
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 300ms);
 }
 
-TEST(AcquireLoop, TriesToJoinAgainAfterATransientFailure) {
+TEST(AcquireLoop, RejoinsAfterTransientFailure) {
   auto loop = loop_with(exact);
   loop.contended(start, long_held);
   loop.not_joined(start, JoinFailure::this_time);
@@ -78,7 +97,7 @@ TEST(AcquireLoop, TriesToJoinAgainAfterATransientFailure) {
   EXPECT_EQ(loop.step(), Step::join);
 }
 
-TEST(AcquireLoop, FollowsTheScheduleAndJoinsAnewBeforeEveryRetry) {
+TEST(AcquireLoop, FollowsScheduleAndRejoinsBeforeEveryRetry) {
   auto loop = sleeping(WaitOptions{.timeout = 1h, .max_retries = 3, .jitter = Jitter::none});
   auto now = start;
   for (const auto delay : {100ms, 200ms, 400ms}) {
@@ -87,30 +106,30 @@ TEST(AcquireLoop, FollowsTheScheduleAndJoinsAnewBeforeEveryRetry) {
     now = loop.wait_until();
     loop.timer(now);
     EXPECT_EQ(loop.step(), Step::join);
-    loop.joined();
+    loop.joined(start, std::nullopt);
     EXPECT_EQ(loop.step(), Step::attempt);
     loop.contended(now, long_held);
   }
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
-  EXPECT_THAT(loop.error().what(), HasSubstr("5 attempts in 700 ms: all retries are used up"));
+  EXPECT_THAT(loop.error().what(), HasSubstr("5 attempts (700 ms): the retry limit was reached"));
 }
 
-TEST(AcquireLoop, MakesOneAttemptWithoutRetries) {
+TEST(AcquireLoop, MakesOneAttemptIfRetriesAreDisabled) {
   auto loop = loop_with(WaitOptions{.max_retries = 0});
   loop.contended(start, long_held);
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.attempts(), 1);
 }
 
-TEST(AcquireLoop, AWakeUpIsAnAttemptThatIsNoRetryAndLeavesTheDelayRunning) {
+TEST(AcquireLoop, WakeUpCausesAttemptWithoutCountingAsRetry) {
   auto loop = sleeping(WaitOptions{.timeout = 1h, .max_retries = 1, .jitter = Jitter::none});
   for (int i = 0; i < 10; ++i) {
     loop.woken();
     EXPECT_EQ(loop.step(), Step::attempt);
     loop.contended(start + 10ms, long_held);
-    EXPECT_EQ(loop.step(), Step::join) << "its turn is used up";
-    loop.joined();
+    EXPECT_EQ(loop.step(), Step::join) << "the attempt has used up its turn";
+    loop.joined(start, std::nullopt);
     EXPECT_EQ(loop.step(), Step::attempt);
     loop.contended(start + 10ms, long_held);
     EXPECT_EQ(loop.step(), Step::sleep);
@@ -118,32 +137,32 @@ TEST(AcquireLoop, AWakeUpIsAnAttemptThatIsNoRetryAndLeavesTheDelayRunning) {
   }
 }
 
-TEST(AcquireLoop, WakesWhenTheHoldersTimeIsOverWithoutCountingARetry) {
+TEST(AcquireLoop, ExpiryOfHolderCausesAttemptWithoutCountingAsRetry) {
   auto loop = loop_with(WaitOptions{.timeout = 1h, .max_retries = 1, .retry_delay = 10s, .jitter = Jitter::none});
   loop.contended(start, 3s);
-  loop.joined();
+  loop.joined(start, std::nullopt);
   loop.contended(start, 3s);
   EXPECT_EQ(loop.wait_until(), start + 3s);
   loop.timer(start + 3s);
   EXPECT_EQ(loop.step(), Step::attempt);
   loop.contended(start + 3s, 30s);
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined();
+  loop.joined(start, std::nullopt);
   loop.contended(start + 3s, 30s);
   EXPECT_EQ(loop.step(), Step::sleep);
-  EXPECT_EQ(loop.wait_until(), start + 10s) << "the delay goes on";
+  EXPECT_EQ(loop.wait_until(), start + 10s) << "the original retry delay must continue";
 }
 
-TEST(AcquireLoop, DoesNotSpinOnAHolderWhoseTimeIsOver) {
+TEST(AcquireLoop, DoesNotSpinOnExpiredHolder) {
   auto loop = loop_with(exact);
   loop.contended(start, 0ms);
-  loop.joined();
+  loop.joined(start, std::nullopt);
   loop.contended(start, -5ms);
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 1ms);
 }
 
-TEST(AcquireLoop, AWaitThatWasClampedEndsInOneLastAttempt) {
+TEST(AcquireLoop, ClampedWaitEndsInOneLastAttempt) {
   auto loop = sleeping(WaitOptions{.timeout = 60ms, .jitter = Jitter::none});
   EXPECT_EQ(loop.wait_until(), start + 60ms);
   loop.timer(start + 60ms);
@@ -151,44 +170,60 @@ TEST(AcquireLoop, AWaitThatWasClampedEndsInOneLastAttempt) {
   loop.contended(start + 61ms, long_held);
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
-  EXPECT_THAT(loop.error().what(), HasSubstr("3 attempts in 61 ms: the time-out is over"));
+  EXPECT_THAT(loop.error().what(), HasSubstr("timed out waiting for the lock after 3 attempts (61 ms)"));
 }
 
-TEST(AcquireLoop, WithoutTimeMakesOneAttempt) {
+TEST(AcquireLoop, ZeroTimeoutMakesOneAttempt) {
   auto loop = loop_with(WaitOptions{.timeout = 0ms});
   EXPECT_EQ(loop.step(), Step::attempt);
   loop.contended(start, long_held);
   EXPECT_EQ(loop.step(), Step::fail);
 }
 
-TEST(AcquireLoop, WaitsForEverIfAsked) {
-  auto loop = sleeping(WaitOptions{
-      .timeout = WaitOptions::no_timeout, .max_retries = WaitOptions::unlimited_retries, .jitter = Jitter::none});
+TEST(AcquireLoop, RetriesUntilTimeoutUnlessRetriesAreLimited) {
+  constexpr auto timeout = 2min;
+  auto loop = sleeping({.timeout = timeout, .jitter = Jitter::none});
+  auto now = start;
+  while (loop.wait_until() < start + timeout) {
+    now = loop.wait_until();
+    loop.timer(now);
+    loop.joined(start, std::nullopt);
+    loop.contended(now, long_held);
+    ASSERT_EQ(loop.step(), Step::sleep) << "gave up after " << (now - start) / 1ms << " ms";
+  }
+  loop.timer(start + timeout);
+  loop.contended(start + timeout, long_held);
+  EXPECT_EQ(loop.step(), Step::fail);
+}
+
+TEST(AcquireLoop, WaitsForeverWithoutTimeout) {
+  auto loop = sleeping(WaitOptions{.timeout = WaitOptions::no_timeout, .jitter = Jitter::none});
   auto now = start;
   for (int i = 0; i < 1000; ++i) {
     ASSERT_EQ(loop.step(), Step::sleep);
     now = loop.wait_until();
     loop.timer(now);
-    loop.joined();
+    loop.joined(start, std::nullopt);
     loop.contended(now, long_held);
   }
   EXPECT_EQ(loop.wait_until() - now, 10s);
 }
 
-TEST(AcquireLoop, RetriesTransientErrorsOnTheSameSchedule) {
+TEST(AcquireLoop, RetriesTransientErrorsOnSameSchedule) {
   auto loop = loop_with(exact);
   loop.failed(start, transient());
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 100ms);
   loop.timer(start + 100ms);
-  EXPECT_EQ(loop.step(), Step::join);
-  loop.not_joined(start + 100ms, JoinFailure::this_time);
-  EXPECT_EQ(loop.step(), Step::attempt) << "not joined, but there was no attempt since the delay";
+  EXPECT_EQ(loop.step(), Step::attempt) << "no join: a store that may be overloaded gets only one request";
   loop.failed(start + 100ms, transient());
   EXPECT_EQ(loop.wait_until(), start + 300ms);
+  loop.timer(start + 300ms);
+  loop.contended(start + 300ms, long_held);
+  EXPECT_EQ(loop.step(), Step::join) << "the key is now known to be locked";
 }
 
-TEST(AcquireLoop, MentionsTheLastTransientErrorWhenItGivesUp) {
+TEST(AcquireLoop, TimeoutMessageNamesLastTransientError) {
   auto loop = loop_with(WaitOptions{.max_retries = 0});
   loop.failed(start, transient(Effect::in_doubt));
   EXPECT_EQ(loop.step(), Step::fail);
@@ -198,7 +233,7 @@ TEST(AcquireLoop, MentionsTheLastTransientErrorWhenItGivesUp) {
   EXPECT_TRUE(loop.in_doubt());
 }
 
-TEST(AcquireLoop, PermanentErrorsSurfaceAtOnce) {
+TEST(AcquireLoop, PermanentErrorsAreThrownImmediately) {
   for (const auto code :
        {ErrorCode::auth_failed, ErrorCode::invalid_argument, ErrorCode::internal, ErrorCode::aborted}) {
     auto loop = loop_with(exact);
@@ -208,21 +243,20 @@ TEST(AcquireLoop, PermanentErrorsSurfaceAtOnce) {
   }
 }
 
-TEST(AcquireLoop, ADoubtIsSettledByTheNextAnswer) {
+TEST(AcquireLoop, NextReplySettlesInDoubtAttempt) {
   auto loop = loop_with(exact);
   loop.failed(start, transient(Effect::in_doubt));
   EXPECT_TRUE(loop.in_doubt());
   loop.timer(start + 100ms);
-  loop.joined();
   loop.contended(start + 100ms, long_held);
-  EXPECT_FALSE(loop.in_doubt()) << "had it taken effect, the same lock id would have been granted again";
+  EXPECT_FALSE(loop.in_doubt())
+      << "if the first attempt had taken effect, the repeated lock id would have been granted";
 }
 
-TEST(AcquireLoop, ADoubtOutlivesFailuresThatSettleNothing) {
+TEST(AcquireLoop, AttemptStaysInDoubtUntilAReplySettlesIt) {
   auto loop = loop_with(WaitOptions{.max_retries = 2, .jitter = Jitter::none});
   loop.failed(start, transient(Effect::in_doubt));
   loop.timer(start + 100ms);
-  loop.not_joined(start + 100ms, JoinFailure::this_time);
   loop.failed(start + 100ms, transient());
   EXPECT_TRUE(loop.in_doubt());
   loop.failed(start + 200ms, LockError(ErrorCode::auth_failed, "no"));
@@ -235,47 +269,47 @@ TEST(AcquireLoop, ADoubtOutlivesFailuresThatSettleNothing) {
   EXPECT_TRUE(stopped.error().in_doubt());
 }
 
-TEST(AcquireLoop, BehindOthersItWaitsItsTurnAndThenJoinsFirst) {
+TEST(AcquireLoop, LaterWaiterWaitsForItsTurnThenJoins) {
   auto loop = loop_with(exact, Start::behind_others);
-  EXPECT_EQ(loop.step(), Step::wait_in_line);
+  EXPECT_EQ(loop.step(), Step::wait_in_queue);
   EXPECT_EQ(loop.wait_until(), start + 5s);
-  loop.first_in_line();
+  loop.first_in_queue();
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined();
+  loop.joined(start, std::nullopt);
   EXPECT_EQ(loop.step(), Step::attempt);
   EXPECT_EQ(loop.attempts(), 1);
 }
 
-TEST(AcquireLoop, BehindOthersItAttemptsAtOnceWhereThereIsNoQueue) {
+TEST(AcquireLoop, LaterWaiterAttemptsImmediatelyIfThereIsNoQueue) {
   auto loop = loop_with(exact, Start::behind_others);
-  loop.first_in_line();
-  loop.not_joined(start, JoinFailure::for_good);
+  loop.first_in_queue();
+  loop.not_joined(start, JoinFailure::permanent);
   EXPECT_EQ(loop.step(), Step::attempt);
 }
 
-TEST(AcquireLoop, ThatNeverBecameFirstTimesOutAfterNoAttempt) {
+TEST(AcquireLoop, WaiterThatNeverBecameFirstTimesOutAfterZeroAttempts) {
   auto loop = loop_with(exact, Start::behind_others);
   loop.timer(start + 5s);
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
-  EXPECT_THAT(loop.error().what(), HasSubstr("0 attempts in 5000 ms"));
+  EXPECT_THAT(loop.error().what(), HasSubstr("0 attempts (5000 ms)"));
 }
 
-TEST(AcquireLoop, TimeInLineCountsTowardsTheTimeOut) {
+TEST(AcquireLoop, TimeInQueueCountsTowardTimeout) {
   auto loop = loop_with(WaitOptions{.timeout = 1s, .jitter = Jitter::none}, Start::behind_others);
-  loop.first_in_line();
-  loop.joined();
+  loop.first_in_queue();
+  loop.joined(start, std::nullopt);
   loop.contended(start + 950ms, long_held);
   EXPECT_EQ(loop.wait_until(), start + 1s);
 }
 
-TEST(AcquireLoop, AStopEndsItInEveryState) {
+TEST(AcquireLoop, StopEndsItInEveryState) {
   auto attempting = loop_with(exact);
-  auto in_line = loop_with(exact, Start::behind_others);
+  auto in_queue = loop_with(exact, Start::behind_others);
   auto joining = loop_with(exact);
   joining.contended(start, long_held);
   auto asleep = sleeping(exact);
-  for (auto* loop : {&attempting, &in_line, &joining, &asleep}) {
+  for (auto* loop : {&attempting, &in_queue, &joining, &asleep}) {
     loop->stopped();
     EXPECT_EQ(loop->step(), Step::fail);
     EXPECT_EQ(loop->error().code(), ErrorCode::aborted);

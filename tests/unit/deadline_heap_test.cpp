@@ -15,7 +15,7 @@ struct Item {
 
 using Heap = DeadlineHeap<Item, int>;
 
-TEST(DeadlineHeap, AgreesWithAnOrderedMapUnderRandomChanges) {
+TEST(DeadlineHeap, MatchesOrderedMapUnderRandomChanges) {
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): repeatable on purpose
   Heap heap;
   std::vector<std::shared_ptr<Item>> items;
@@ -40,7 +40,7 @@ TEST(DeadlineHeap, AgreesWithAnOrderedMapUnderRandomChanges) {
   }
 }
 
-TEST(DeadlineHeap, GivesAllBackAndForgetsThem) {
+TEST(DeadlineHeap, TakeAllReturnsAndClears) {
   Heap heap;
   const auto item = std::make_shared<Item>();
   heap.set(item, 5);

@@ -5,17 +5,17 @@
 namespace syncguard {
 namespace {
 
-TEST(LockError, SaysWhetherTryingAgainMakesSense) {
+TEST(LockError, ReportsWhetherRetryable) {
   for (const auto code : {ErrorCode::service_unavailable, ErrorCode::rate_limited, ErrorCode::network_timeout}) {
     EXPECT_TRUE(LockError(code, "").retryable()) << to_string(code);
   }
   for (const auto code : {ErrorCode::auth_failed, ErrorCode::invalid_argument, ErrorCode::acquisition_timeout,
-                          ErrorCode::aborted, ErrorCode::internal}) {
+                          ErrorCode::aborted, ErrorCode::lock_lost, ErrorCode::internal}) {
     EXPECT_FALSE(LockError(code, "").retryable()) << to_string(code);
   }
 }
 
-TEST(LockError, SaysWhetherItMayHaveTakenEffect) {
+TEST(LockError, ReportsWhetherInDoubt) {
   EXPECT_FALSE(LockError(ErrorCode::network_timeout, "").in_doubt());
   EXPECT_TRUE(LockError(ErrorCode::network_timeout, "", Effect::in_doubt).in_doubt());
 }
@@ -29,7 +29,7 @@ TEST(LockError, KeepsIdentifiersOutOfItsMessage) {
   EXPECT_EQ(error.about("other", "other").context().key, "the-key");
 }
 
-TEST(LockError, NamesItsCodesAsEverySyncGuardDoes) {
+TEST(LockError, CodeNamesMatchTypeScript) {
   EXPECT_EQ(to_string(ErrorCode::service_unavailable), "ServiceUnavailable");
   EXPECT_EQ(to_string(ErrorCode::auth_failed), "AuthFailed");
   EXPECT_EQ(to_string(ErrorCode::invalid_argument), "InvalidArgument");
@@ -37,6 +37,7 @@ TEST(LockError, NamesItsCodesAsEverySyncGuardDoes) {
   EXPECT_EQ(to_string(ErrorCode::network_timeout), "NetworkTimeout");
   EXPECT_EQ(to_string(ErrorCode::acquisition_timeout), "AcquisitionTimeout");
   EXPECT_EQ(to_string(ErrorCode::aborted), "Aborted");
+  EXPECT_EQ(to_string(ErrorCode::lock_lost), "LockLost");
   EXPECT_EQ(to_string(ErrorCode::internal), "Internal");
 }
 

@@ -9,7 +9,7 @@
 namespace syncguard {
 namespace {
 
-TEST(FenceGate, AdmitsNothingOlderThanTheNewestItHasSeen) {
+TEST(FenceGate, AdmitsNothingOlderThanNewestSeen) {
   FenceGate gate;
   EXPECT_TRUE(gate.admit("a", Fence(5)));
   EXPECT_TRUE(gate.admit("a", Fence(5)));
@@ -19,14 +19,14 @@ TEST(FenceGate, AdmitsNothingOlderThanTheNewestItHasSeen) {
   EXPECT_EQ(gate.newest("a"), Fence(6));
 }
 
-TEST(FenceGate, KeepsKeysApart) {
+TEST(FenceGate, DifferentKeysAreIndependent) {
   FenceGate gate;
   EXPECT_TRUE(gate.admit("a", Fence(5)));
   EXPECT_TRUE(gate.admit("b", Fence(1)));
   EXPECT_EQ(gate.newest("c"), Fence());
 }
 
-TEST(FenceGate, EachThreadSeesAnAdmittedSequenceThatNeverFalls) {
+TEST(FenceGate, AdmittedSequenceNeverDecreasesOnAnyThread) {
   FenceGate gate;
   std::vector<std::thread> threads;
   std::atomic<int> admitted{0};

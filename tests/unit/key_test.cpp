@@ -1,6 +1,6 @@
-#include "core/unicode.hpp"
-#include "expect_error.hpp"
-#include "unit/vectors.hpp"
+#include "core/validation.hpp"
+#include "support/expect_error.hpp"
+#include "support/vectors.hpp"
 
 #include <syncguard/key.hpp>
 #include <syncguard/lock_info.hpp>
@@ -29,7 +29,7 @@ std::string canonical_decomposition(const std::string& text) {
   return reinterpret_cast<const char*>(decomposed.get());
 }
 
-TEST(Key, AgreesWithTheOtherLibraryOnEveryVector) {
+TEST(Key, MatchesTypeScriptVectors) {
   const auto vectors = testing::load_vectors("keys");
   ASSERT_FALSE(vectors.empty());
   for (const auto& vector : vectors) {
@@ -45,9 +45,9 @@ TEST(Key, AgreesWithTheOtherLibraryOnEveryVector) {
   }
 }
 
-TEST(Key, IsTheSameForAllCanonicallyEqualSpellings) {
+TEST(Key, CanonicallyEqualSpellingsAreEqual) {
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): repeatable on purpose
-  // Latin with accents, Greek with breathings, Hangul, combining marks: where spellings differ.
+  // Characters with several canonical spellings: accented Latin, Greek with breathings, Hangul, combining marks.
   const std::vector<std::pair<char32_t, char32_t>> ranges = {{0xC0, 0x17F},  {0x1E00, 0x1FFF}, {0xAC00, 0xD7A3},
                                                              {0x300, 0x314}, {'a', 'z'},       {0x1F300, 0x1F5FF}};
   int different_spellings = 0;
@@ -66,13 +66,13 @@ TEST(Key, IsTheSameForAllCanonicallyEqualSpellings) {
   EXPECT_GT(different_spellings, 1000);
 }
 
-TEST(Key, RefusesWhatIsNotUtf8) {
+TEST(Key, RejectsInvalidUtf8) {
   for (const std::string_view text : {"\xff", "a\x80", "\xc3", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80"}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)Key(text); });
   }
 }
 
-TEST(Key, MeasuresItsLimitAfterNormalisation) {
+TEST(Key, MeasuresItsLimitAfterNormalization) {
   std::string longer_spelling;
   for (int i = 0; i < 256; ++i) longer_spelling += "e\xcc\x81";  // 3 bytes that become 2
   EXPECT_EQ(Key(longer_spelling).str().size(), 512U);
@@ -80,7 +80,7 @@ TEST(Key, MeasuresItsLimitAfterNormalisation) {
   expect_error(ErrorCode::invalid_argument, [] { (void)Key(std::string(1'000'000, 'x')); });
 }
 
-TEST(Key, DoesNotRepeatTheKeyInItsErrors) {
+TEST(Key, ErrorsDoNotRepeatKey) {
   const auto error = testing::error_of([] { (void)Key(std::string(513, 'q')); });
   ASSERT_TRUE(error);
   EXPECT_EQ(std::string(error->what()).find("qq"), std::string::npos);

@@ -12,12 +12,12 @@ using Time = LeaseMachine::Time;
 
 constexpr Time at(std::chrono::milliseconds since_boot) { return Time(since_boot); }
 
-// Sent at one second after boot, for nine seconds.
+// The acquire was sent one second after boot, with a ttl of nine seconds.
 LeaseMachine machine(LeaseMachine::Renewal renewal) { return {at(1s), 9s, 9s, renewal}; }
 LeaseMachine plain() { return machine(LeaseMachine::Renewal::none); }
 LeaseMachine renewed() { return machine(LeaseMachine::Renewal::automatic); }
 
-TEST(LeaseMachine, CountsFromBeforeTheRequestWasSent) {
+TEST(LeaseMachine, DeadlineCountsFromBeforeRequest) {
   const auto lease = plain();
   EXPECT_EQ(lease.deadline(), at(10s));
   EXPECT_EQ(lease.remaining(at(4s)), 6s);
@@ -25,7 +25,25 @@ TEST(LeaseMachine, CountsFromBeforeTheRequestWasSent) {
   EXPECT_EQ(lease.remaining(at(11s)), 0s);
 }
 
-TEST(LeaseMachine, IsLostOnceWhenItsDeadlinePasses) {
+// A broken or hostile server may say anything. The longest times would overflow a clock.
+TEST(LeaseMachine, NeverLastsLongerThanRequested) {
+  for (const auto remaining : {std::chrono::milliseconds(10s), std::chrono::milliseconds::max()}) {
+    auto lease = LeaseMachine(at(1s), remaining, 9s, LeaseMachine::Renewal::automatic);
+    EXPECT_EQ(lease.deadline(), at(10s));
+    EXPECT_EQ(lease.next_tick(), at(4s));
+    lease.extend_begins(at(4s), 9s);
+    lease.extended(at(4s), remaining, 9s);
+    EXPECT_EQ(lease.deadline(), at(13s));
+    EXPECT_EQ(lease.next_tick(), at(7s));
+  }
+  for (const auto remaining : {0ms, -1ms, std::chrono::milliseconds::min()}) {
+    auto lease = LeaseMachine(at(1s), remaining, 9s, LeaseMachine::Renewal::none);
+    EXPECT_EQ(lease.deadline(), at(1s));
+    EXPECT_EQ(lease.tick(at(1s)), Due::lost);
+  }
+}
+
+TEST(LeaseMachine, IsLostOnceAtDeadline) {
   auto lease = plain();
   EXPECT_EQ(lease.next_tick(), at(10s));
   EXPECT_EQ(lease.tick(at(9999ms)), Due::nothing);
@@ -36,20 +54,20 @@ TEST(LeaseMachine, IsLostOnceWhenItsDeadlinePasses) {
   EXPECT_EQ(lease.remaining(at(5s)), 0s);
 }
 
-TEST(LeaseMachine, RenewsAtAThirdOfItsTtl) {
+TEST(LeaseMachine, RenewsAtOneThirdOfTtl) {
   auto lease = renewed();
   EXPECT_EQ(lease.next_tick(), at(4s));
   EXPECT_EQ(lease.tick(at(3999ms)), Due::nothing);
   EXPECT_EQ(lease.tick(at(4s)), Due::renewal);
   lease.extend_begins(at(4s), 9s);
-  EXPECT_EQ(lease.tick(at(5s)), Due::nothing) << "one request in flight";
-  EXPECT_EQ(lease.next_tick(), at(10s)) << "the deadline stands meanwhile";
+  EXPECT_EQ(lease.tick(at(5s)), Due::nothing) << "a request is already in flight";
+  EXPECT_EQ(lease.next_tick(), at(10s)) << "the deadline still applies";
   lease.extended(at(4s), 9s, 9s);
   EXPECT_EQ(lease.deadline(), at(13s));
   EXPECT_EQ(lease.next_tick(), at(7s));
 }
 
-TEST(LeaseMachine, UsesTheTtlOfTheLastExtendForLaterRenewals) {
+TEST(LeaseMachine, RenewalsUseTtlOfLastExtend) {
   auto lease = renewed();
   lease.extend_begins(at(2s), 30s);
   lease.extended(at(2s), 30s, 30s);
@@ -57,7 +75,7 @@ TEST(LeaseMachine, UsesTheTtlOfTheLastExtendForLaterRenewals) {
   EXPECT_EQ(lease.next_tick(), at(12s));
 }
 
-TEST(LeaseMachine, RetriesAFailedRenewalUntilTheDeadline) {
+TEST(LeaseMachine, RetriesFailedRenewalUntilDeadline) {
   auto lease = renewed();
   EXPECT_EQ(lease.tick(at(4s)), Due::renewal);
   lease.extend_begins(at(4s), 9s);
@@ -70,29 +88,29 @@ TEST(LeaseMachine, RetriesAFailedRenewalUntilTheDeadline) {
   EXPECT_EQ(lease.tick(*retry), Due::renewal);
   lease.extend_begins(*retry, 9s);
   lease.extend_failed(at(9900ms), Effect::none, 0.99);
-  EXPECT_EQ(lease.next_tick(), at(10s)) << "never later than the deadline";
+  EXPECT_EQ(lease.next_tick(), at(10s)) << "the retry must not be later than the deadline";
   EXPECT_EQ(lease.tick(at(10s)), Due::lost);
 }
 
-TEST(LeaseMachine, ARenewalThatCouldNotBeginIsPutOffAndNothingElseChanges) {
+TEST(LeaseMachine, RenewalThatCouldNotStartIsPostponed) {
   auto lease = renewed();
   EXPECT_EQ(lease.tick(at(4s)), Due::renewal);
-  lease.put_renewal_off(at(4s), 0.5);
-  EXPECT_EQ(lease.tick(at(4s)), Due::nothing) << "not at once";
+  lease.postpone_renewal(at(4s), 0.5);
+  EXPECT_EQ(lease.tick(at(4s)), Due::nothing) << "the retry must be delayed";
   EXPECT_EQ(lease.tick(at(5s)), Due::renewal);
   EXPECT_EQ(lease.deadline(), at(10s));
 }
 
-TEST(LeaseMachine, AnInDoubtExtendLeavesTheEarlierOfBothDeadlines) {
+TEST(LeaseMachine, InDoubtExtendKeepsEarlierDeadline) {
   auto shorter = plain();
   shorter.extend_begins(at(2s), 1s);
   shorter.extend_failed(at(3s), Effect::in_doubt, 0);
-  EXPECT_EQ(shorter.deadline(), at(3s)) << "it may have taken effect";
+  EXPECT_EQ(shorter.deadline(), at(3s)) << "the extend may have taken effect";
 
   auto longer = plain();
   longer.extend_begins(at(2s), 60s);
   longer.extend_failed(at(3s), Effect::in_doubt, 0);
-  EXPECT_EQ(longer.deadline(), at(10s)) << "it may not have taken effect";
+  EXPECT_EQ(longer.deadline(), at(10s)) << "the extend may have had no effect";
 
   auto certain = plain();
   certain.extend_begins(at(2s), 1s);
@@ -100,28 +118,29 @@ TEST(LeaseMachine, AnInDoubtExtendLeavesTheEarlierOfBothDeadlines) {
   EXPECT_EQ(certain.deadline(), at(10s));
 }
 
-TEST(LeaseMachine, AShorteningExtendCountsFromTheMomentItIsSent) {
+TEST(LeaseMachine, ShorteningExtendCountsFromWhenItIsSent) {
   auto lease = plain();
   lease.extend_begins(at(2s), 500ms);
   EXPECT_EQ(lease.remaining(at(2s)), 500ms);
   EXPECT_EQ(lease.next_tick(), at(2500ms));
-  EXPECT_EQ(lease.tick(at(2500ms)), Due::lost) << "no answer yet, and the store may have let go";
+  EXPECT_EQ(lease.tick(at(2500ms)), Due::lost)
+      << "the lock may have expired in the store, although there is no reply yet";
 }
 
-TEST(LeaseMachine, DoesNotRenewWithoutAPauseHoweverShortItsTtl) {
+TEST(LeaseMachine, PausesBetweenRenewalsEvenWithShortTtl) {
   LeaseMachine lease(at(1s), 2ms, 2ms, LeaseMachine::Renewal::automatic);
   EXPECT_EQ(lease.next_tick(), at(1001ms));
 }
 
-TEST(LeaseMachine, IsLostWhenAnExtendIsRefused) {
+TEST(LeaseMachine, IsLostIfExtendIsRejected) {
   auto lease = plain();
   lease.extend_begins(at(2s), 9s);
   EXPECT_TRUE(lease.extend_refused());
   EXPECT_EQ(lease.state(), State::lost);
-  EXPECT_FALSE(lease.extend_refused()) << "lost() fires once";
+  EXPECT_FALSE(lease.extend_refused()) << "the loss must be reported once";
 }
 
-TEST(LeaseMachine, ALateAnswerDoesNotReviveIt) {
+TEST(LeaseMachine, LateReplyDoesNotReviveIt) {
   auto lease = renewed();
   EXPECT_EQ(lease.tick(at(4s)), Due::renewal);
   lease.extend_begins(at(4s), 9s);
@@ -131,7 +150,7 @@ TEST(LeaseMachine, ALateAnswerDoesNotReviveIt) {
   EXPECT_EQ(lease.remaining(at(11s)), 0s);
 }
 
-TEST(LeaseMachine, StaysSilentOnceItsReleaseHasBegun) {
+TEST(LeaseMachine, LostDoesNotFireOnceReleaseHasBegun) {
   auto lease = renewed();
   lease.release_begins();
   EXPECT_EQ(lease.next_tick(), std::nullopt);
@@ -144,7 +163,7 @@ TEST(LeaseMachine, StaysSilentOnceItsReleaseHasBegun) {
   EXPECT_EQ(lease.state(), State::over);
 }
 
-TEST(LeaseMachine, ClosingTheClientLosesWhatIsHeldAndNothingElse) {
+TEST(LeaseMachine, ClosingClientLosesOnlyHeldLeases) {
   auto held = plain();
   EXPECT_TRUE(held.closed());
   EXPECT_EQ(held.state(), State::over);

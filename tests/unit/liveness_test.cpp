@@ -1,6 +1,7 @@
-#include "core/liveness.hpp"
 
-#include "liveness_cases.hpp"
+#include "support/liveness_cases.hpp"
+
+#include <syncguard/liveness.hpp>
 
 #include <gtest/gtest.h>
 
@@ -11,13 +12,13 @@ using std::chrono::milliseconds;
 
 constexpr Timestamp at(int ms) { return Timestamp(milliseconds(ms)); }
 
-TEST(Liveness, HoldsUntilTheToleranceAfterTheExpiryIsOver) {
+TEST(Liveness, LockIsLiveUntilToleranceAfterExpiry) {
   for (const auto& [expires_at, now, live] : testing::liveness_cases) {
     EXPECT_EQ(is_live(at(expires_at), at(now)), live) << expires_at << " at " << now;
   }
 }
 
-TEST(Liveness, EndsExactlyWhenFreeInSays) {
+TEST(Liveness, EndsWhenFreeInElapses) {
   const auto now = at(5'000);
   const auto expires_at = at(8'000);
   const auto left = free_in(expires_at, now);
@@ -25,7 +26,7 @@ TEST(Liveness, EndsExactlyWhenFreeInSays) {
   EXPECT_FALSE(is_live(expires_at, now + left));
 }
 
-TEST(Liveness, CleanupWaitsForTwoSecondsAfterTheExpiry) {
+TEST(Liveness, CleanupWaitsTwoSecondsAfterExpiry) {
   EXPECT_FALSE(is_removable(at(10'000), at(11'000)));
   EXPECT_FALSE(is_removable(at(10'000), at(12'000)));
   EXPECT_TRUE(is_removable(at(10'000), at(12'001)));

@@ -1,4 +1,4 @@
-#include "expect_error.hpp"
+#include "support/expect_error.hpp"
 
 #include <syncguard/lock_id.hpp>
 
@@ -9,7 +9,7 @@
 namespace syncguard {
 namespace {
 
-TEST(LockId, IsNewEachTimeAndWellFormed) {
+TEST(LockId, GeneratesDistinctWellFormedIds) {
   std::set<LockId> seen;
   for (int i = 0; i < 1000; ++i) {
     const LockId id = LockId::generate();
@@ -19,7 +19,7 @@ TEST(LockId, IsNewEachTimeAndWellFormed) {
   }
 }
 
-TEST(LockId, RefusesEveryOtherForm) {
+TEST(LockId, RejectsOtherForms) {
   for (const std::string_view text : {"", "short", "0123456789012345678901+",
                                       "012345678901234567890=", "01234567890123456789012", "012345678901234567890 "}) {
     EXPECT_FALSE(LockId::is_valid(text));

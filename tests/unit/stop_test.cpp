@@ -5,7 +5,7 @@
 namespace syncguard::async {
 namespace {
 
-TEST(AnyStop, IsStoppedByEachOfItsTokens) {
+TEST(AnyStop, StopsWhenAnyTokenStops) {
   for (int which = 0; which < 3; ++which) {
     std::stop_source sources[3];
     const AnyStop any{sources[0].get_token(), sources[1].get_token(), sources[2].get_token()};
@@ -15,7 +15,7 @@ TEST(AnyStop, IsStoppedByEachOfItsTokens) {
   }
 }
 
-TEST(AnyStop, IsTheOnlyTokenThatCanBeStopped) {
+TEST(AnyStop, ReturnsTheOnlyStoppableToken) {
   std::stop_source source;
   const AnyStop any{std::stop_token(), source.get_token()};
   EXPECT_EQ(any.token(), source.get_token());
@@ -23,7 +23,7 @@ TEST(AnyStop, IsTheOnlyTokenThatCanBeStopped) {
   EXPECT_FALSE(none.token().stop_possible());
 }
 
-TEST(AnyStop, IsStoppedAtOnceByATokenThatAlreadyIs) {
+TEST(AnyStop, IsStoppedIfATokenAlreadyIs) {
   std::stop_source stopped;
   std::stop_source other;
   stopped.request_stop();

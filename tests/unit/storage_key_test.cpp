@@ -1,8 +1,8 @@
-#include "core/storage_key.hpp"
-#include "unit/vectors.hpp"
+#include "support/vectors.hpp"
 
 #include <syncguard/error.hpp>
 #include <syncguard/lock_id.hpp>
+#include <syncguard/storage_key.hpp>
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr StorageLimit redis_limit{1000, 26};
 constexpr StorageLimit postgres_limit{1700, 0};
 constexpr StorageLimit firestore_limit{1500, 0};
 
-// What make gives, or the name of the error that it throws.
+// The result of make, or the name of the error that it throws.
 template <typename Make>
 nlohmann::json outcome(Make make) {
   try {
@@ -29,7 +29,7 @@ nlohmann::json outcome(Make make) {
   }
 }
 
-TEST(StorageKey, AgreesWithTheOtherLibraryOnEveryVector) {
+TEST(StorageKey, MatchesTypeScriptVectors) {
   const auto vectors = load_vectors("storage_keys");
   ASSERT_GT(vectors.size(), 400U);
   for (const auto& vector : vectors) {
@@ -50,7 +50,7 @@ TEST(StorageKey, AgreesWithTheOtherLibraryOnEveryVector) {
   }
 }
 
-TEST(StorageKey, NamesWhatTheOtherLibraryReallyStored) {
+TEST(StorageKey, MatchesKeysStoredByTypeScript) {
   const auto wire = load_vectors("wire");
   for (const auto& entry : wire.at("redis")) {
     const Key key(entry.at("key").get<std::string>());
@@ -99,14 +99,14 @@ TEST(StorageKey, NeverExceedsItsLimit) {
       ASSERT_LE(fence_storage_key(prefix, lock_key, limit).size() + limit.reserve, limit.limit);
     } catch (const LockError& error) {
       ASSERT_EQ(error.code(), ErrorCode::invalid_argument);
-      ASSERT_GT(prefix.size() + 1 + 22 + limit.reserve + 2, limit.limit) << "refused although a hash would fit";
+      ASSERT_GT(prefix.size() + 1 + 22 + limit.reserve + 2, limit.limit) << "rejected although a hash would fit";
     }
   }
 }
 
 TEST(StorageKey, DistinctKeysNeverShareAFenceCounter) {
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): repeatable on purpose
-  // A limit in the middle of the lengths, so that truncated and whole keys meet.
+  // Some of the keys are longer than this limit: hashed and unhashed storage keys must not collide.
   const StorageLimit limit{200, 10};
   std::map<std::string, std::string> counter_owners;
   for (int round = 0; round < 50'000; ++round) {

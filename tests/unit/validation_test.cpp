@@ -1,5 +1,5 @@
 #include "core/validation.hpp"
-#include "expect_error.hpp"
+#include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ namespace {
 using namespace std::chrono_literals;
 using syncguard::testing::expect_error;
 
-TEST(Validation, AcceptsATtlFromOneMillisecondToAQuarterOfACentury) {
+TEST(Validation, AcceptsTtlFromMinimumToMaximum) {
   validate_ttl(1ms);
   validate_ttl(std::chrono::milliseconds(1'000'000'000'000));
   for (const auto ttl : {0ms, -1ms, std::chrono::milliseconds(1'000'000'000'001), std::chrono::milliseconds::max()}) {
@@ -17,7 +17,7 @@ TEST(Validation, AcceptsATtlFromOneMillisecondToAQuarterOfACentury) {
   }
 }
 
-TEST(Validation, NamesTheWaitOptionThatMakesNoSense) {
+TEST(Validation, ErrorNamesInvalidWaitOption) {
   validate(WaitOptions{});
   const auto message_of = [](const WaitOptions& options) {
     const auto error = syncguard::testing::error_of([&] { validate(options); });
@@ -27,6 +27,22 @@ TEST(Validation, NamesTheWaitOptionThatMakesNoSense) {
   EXPECT_NE(message_of({.max_retries = -1}).find("wait.max_retries"), std::string::npos);
   EXPECT_NE(message_of({.retry_delay = -1ms}).find("wait.retry_delay"), std::string::npos);
   EXPECT_NE(message_of({.max_delay = -1ms}).find("wait.max_delay"), std::string::npos);
+}
+
+TEST(Validation, LabelsOfHoldersAreShortTextWithoutControlCharacters) {
+  for (const std::string& label : {std::string(), std::string("web-3/4711 ./deploy.sh"), std::string(256, 'x'),
+                                   std::string("\xc3\xa9\xf0\x9f\x94\x92")}) {
+    EXPECT_TRUE(is_holder(label)) << label;
+    validate_holder(label);
+    EXPECT_EQ(stored_holder(label), label);
+  }
+  for (const std::string& label :
+       {std::string(257, 'x'), std::string("\xff"), std::string("\xc3"), std::string("a\nb"), std::string("\x1b[2J"),
+        std::string("\x7f"), std::string("\xc2\x9b"), std::string("a\0b", 3)}) {
+    EXPECT_FALSE(is_holder(label)) << label;
+    expect_error(ErrorCode::invalid_argument, [&] { validate_holder(label); });
+    EXPECT_EQ(stored_holder(label), "");
+  }
 }
 
 }  // namespace

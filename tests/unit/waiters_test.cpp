@@ -1,16 +1,16 @@
-#include "net/waiters.hpp"
+#include "backends/waiters.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace syncguard::net {
+namespace syncguard::backends {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
 
 struct WaitersTest : ::testing::Test {
-  // One that notes that it was woken.
+  // Adds a waiter that appends its name to `woken` when it is woken.
   LockId add(const std::string& name, const std::string& topic = "") {
     const auto id = LockId::generate();
     EXPECT_TRUE(waiters.add(
@@ -22,7 +22,7 @@ struct WaitersTest : ::testing::Test {
   std::vector<std::string> woken;
 };
 
-TEST_F(WaitersTest, OneIsWokenForAsLongAsItIsThere) {
+TEST_F(WaitersTest, WakesUntilRemoved) {
   const auto one = add("one");
   add("other");
   waiters.wake(one);
@@ -33,33 +33,33 @@ TEST_F(WaitersTest, OneIsWokenForAsLongAsItIsThere) {
   EXPECT_THAT(woken, ElementsAre("one"));
 }
 
-TEST_F(WaitersTest, ATopicWakesItsOwnAndEverybodyIsEverybody) {
+TEST_F(WaitersTest, TopicWakesItsWaitersAndWakeAllWakesAll) {
   add("a1", "a");
   add("a2", "a");
   add("b", "b");
-  waiters.wake_all_of("a");
+  waiters.wake_topic("a");
   EXPECT_THAT(woken, UnorderedElementsAre("a1", "a2"));
   woken.clear();
-  waiters.wake_everybody();
+  waiters.wake_all();
   EXPECT_THAT(woken, UnorderedElementsAre("a1", "a2", "b"));
 }
 
-TEST_F(WaitersTest, OneThatIsThereAlreadyStaysAsItIs) {
+TEST_F(WaitersTest, AddingTwiceChangesNothing) {
   const auto one = add("one", "topic");
   EXPECT_FALSE(waiters.add(
-      one, [] { FAIL() << "it was not added"; }, "other topic"));
+      one, [] { FAIL() << "the second waiter must not be added"; }, "other topic"));
   waiters.wake(one);
   EXPECT_THAT(woken, ElementsAre("one"));
-  EXPECT_THAT(waiters.everybody(), ElementsAre(one));
+  EXPECT_THAT(waiters.all(), ElementsAre(one));
   EXPECT_EQ(waiters.remove(one), "topic");
 }
 
-TEST_F(WaitersTest, WhoIsWokenMayRemoveItself) {
+TEST_F(WaitersTest, WokenWaiterCanRemoveItself) {
   const auto id = LockId::generate();
   waiters.add(id, [&] { waiters.remove(id); });
-  waiters.wake_everybody();
+  waiters.wake_all();
   EXPECT_FALSE(waiters.contains(id));
 }
 
 }  // namespace
-}  // namespace syncguard::net
+}  // namespace syncguard::backends

@@ -1,24 +1,28 @@
-// A backend that misbehaves on demand, for tests of what happens then.
+/// \file
+/// A backend wrapper that injects faults, for tests of programs that use locks. Link SyncGuard::testing.
 #pragma once
 
-#include <syncguard/backend.hpp>
-#include <syncguard/export.hpp>
+#include <syncguard/backend_fwd.hpp>
+#include <syncguard/error.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <memory>
 
 namespace syncguard::testing {
+inline namespace v0_1 {
 
-enum class Operation { acquire, release, extend, is_locked, lookup, join, leave, retract };
+/// The operations of a backend that can have faults. lookup is both lookups, join is also WaitTicket::rejoin, leave is
+/// WaitTicket::leave. The others (diagnose, setup, clean_up, list, break_lock, raise_fence and close) have none.
+enum class Operation { acquire, release, extend, is_locked, lookup, join, leave, retract, inspect };
 
-// Holds requests back until it is opened.
-class SYNCGUARD_EXPORT Gate {
+/// Holds requests until it is opened; from then on, requests pass. Thread-safe; copies share everything.
+class Gate {
  public:
   Gate();
   void open();
 
-  // Not for users.
+  /// Not for users.
   struct State;
   [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 
@@ -26,16 +30,16 @@ class SYNCGUARD_EXPORT Gate {
   std::shared_ptr<State> state_;
 };
 
-// What happens to one call. Think of a network between the client and the store.
-class SYNCGUARD_EXPORT Fault {
+/// What happens to one call, as if there were a network between the client and the store.
+class Fault {
  public:
-  // The request never arrives; the caller sees this error.
+  /// The request never arrives; the caller gets this error.
   static Fault fail(ErrorCode code);
-  // The request takes effect; the caller sees this error, in doubt, instead of the reply.
+  /// The request takes effect; the caller gets this error, in doubt, instead of the reply.
   static Fault lose_reply(ErrorCode code = ErrorCode::network_timeout);
-  // The request is under way for so long. If the caller gives up meanwhile, it arrives all the same.
+  /// The request is in flight for this long. It still arrives if the caller gives up in the meantime.
   static Fault delay(std::chrono::milliseconds duration);
-  // The request is under way until the gate opens, likewise.
+  /// The same, but until the gate opens.
   static Fault hold(const Gate& gate);
 
  private:
@@ -49,24 +53,29 @@ class SYNCGUARD_EXPORT Fault {
   std::shared_ptr<Gate::State> gate_;
 };
 
-// What a test holds to steer a faulty backend. Thread-safe; copies share everything.
-class SYNCGUARD_EXPORT FaultControl {
+/// Controls a faulty backend. Thread-safe; copies share everything.
+class FaultControl {
  public:
   FaultControl();
 
-  // Applies to the next call of this operation that has no fault yet.
+  /// Queues a fault for this operation, `times` times. Each call takes the oldest queued fault, so that faults apply in
+  /// the order in which they were queued. Nothing happens if times is 0 or negative.
   void next(Operation operation, const Fault& fault, int times = 1);
-  // Applies to all calls of this operation that have no fault of their own, until cleared.
+  /// Applies to every call of this operation that finds no queued fault, until clear(). Replaces an earlier fault that
+  /// was set this way.
   void always(Operation operation, const Fault& fault);
+  /// Removes the queued faults of this operation, and the one of always(), from later calls. A call that already has
+  /// its fault keeps it: a held request stays held until its gate opens.
   void clear(Operation operation);
 
-  // How many calls of this operation have begun.
+  /// How many calls of this operation have started, with or without a fault. A call that waits for a pending acquire,
+  /// see with_faults, has not started.
   [[nodiscard]] std::size_t calls(Operation operation) const;
-  // Waits until so many have; false if that took longer than the limit.
+  /// Waits until count calls have started; returns false if that takes longer than limit.
   [[nodiscard]] bool wait_for_calls(Operation operation, std::size_t count,
                                     std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
 
-  // Not for users.
+  /// Not for users.
   struct State;
   [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 
@@ -74,7 +83,13 @@ class SYNCGUARD_EXPORT FaultControl {
   std::shared_ptr<State> state_;
 };
 
-// Wraps a backend. Keeps its promise that no request of a lock id overtakes an unanswered acquire of the same.
-SYNCGUARD_EXPORT std::unique_ptr<Backend> with_faults(std::unique_ptr<Backend> backend, const FaultControl& control);
+/// Wraps a backend, so that control decides what happens to its requests. backend must not be null.
+///
+/// As backends must, an acquire, a release or a retraction of a lock id waits until a pending acquire of that id has
+/// been answered, even if the caller of the latter gave up. Other requests with that id (extend, lookup) do not wait.
+///
+/// Closing the client opens every gate that holds a request, so that closing does not wait for the test.
+std::unique_ptr<Backend> with_faults(std::unique_ptr<Backend> backend, const FaultControl& control);
 
+}  // namespace v0_1
 }  // namespace syncguard::testing

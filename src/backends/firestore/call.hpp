@@ -1,8 +1,8 @@
-// Calls of gRPC's, by name: on the caller's own thread, or asynchronously.
+// gRPC calls by method name: on the caller's own thread, or asynchronously.
 #pragma once
 
-#include "async/thread.hpp"
-#include "async/wake_up.hpp"
+#include "async/event.hpp"
+#include "os/threads.hpp"
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -21,7 +21,7 @@
 
 namespace syncguard::firestore {
 
-// A method by its public name. Called by name, so that no generated stub, and no name of Google's, is linked in.
+// A method by its public name. No generated stub is used, so no symbol of Google's API is linked in.
 template <typename Request, typename Response>
 struct Method {
   const char* name;
@@ -30,22 +30,28 @@ struct Method {
 template <typename Request, typename Response>
 using Stub = grpc::TemplatedGenericStub<Request, Response>;
 
-// More responses than this are no answer to anything that we ask.
-constexpr std::size_t most_responses = 100;
+// No request of this backend has a larger reply: a few documents of at most 1 MiB each.
+constexpr std::size_t max_responses = 100;
+constexpr std::size_t max_reply_bytes = 8 * 1024 * 1024;
 
-// What came of a call: all its responses, unless status says otherwise.
+// The result of a call. The responses are complete only if status is OK.
 template <typename Response>
 struct Answer {
   grpc::Status status;
   std::vector<Response> responses;
   std::chrono::steady_clock::time_point sent_at{};
+  std::size_t bytes = 0;
+  // The reply exceeded the limits, and the call was canceled.
+  bool is_too_large = false;
 };
 
-// Keeps a response. False if it is one too many, or memory is at its end.
+// Stores a response. Returns false if there are too many, or if memory is exhausted.
 template <typename Response>
 bool keep(Answer<Response>& answer, Response& incoming) noexcept {
   try {
-    if (answer.responses.size() == most_responses) return false;
+    answer.bytes += incoming.ByteSizeLong();
+    answer.is_too_large = answer.responses.size() == max_responses || answer.bytes > max_reply_bytes;
+    if (answer.is_too_large) return false;
     answer.responses.push_back(std::exchange(incoming, {}));
     return true;
   } catch (const std::bad_alloc&) {
@@ -53,54 +59,55 @@ bool keep(Answer<Response>& answer, Response& incoming) noexcept {
   }
 }
 
-// Makes a call on this thread, which does all of gRPC's work for it: nobody has to be woken. Ends by the context's
-// deadline or a stop, too, which the status then tells.
+// Makes a call on this thread, which does all of gRPC's work for it, so no other thread has to be woken. Also ends at
+// the context's deadline or on a stop request, with a corresponding status.
 template <typename Request, typename Response>
 Answer<Response> ask(const std::shared_ptr<grpc::Channel>& channel, Method<Request, Response> method,
                      grpc::ClientContext& context, const Request& request, const std::stop_token& stop) {
   grpc::CompletionQueue events;
-  Answer<Response> answer{.status = {}, .responses = {}, .sent_at = std::chrono::steady_clock::now()};
+  Answer<Response> answer{
+      .status = {}, .responses = {}, .sent_at = std::chrono::steady_clock::now(), .bytes = 0, .is_too_large = false};
   Response incoming;
   const std::unique_ptr<grpc::ClientAsyncReaderWriter<Request, Response>> exchange =
       Stub<Request, Response>(channel).PrepareCall(&context, method.name, &events);
-  // In one piece with the request, so that it is no operation of its own.
+  // Sends the metadata together with the request, so that it is not a separate operation.
   context.set_initial_metadata_corked(true);
   char sent{};
   char received{};
   char ended{};
-  int under_way = 3;
+  int pending_callbacks = 3;
   {
-    // gRPC starts threads when it likes.
-    const async::SignalsBlocked blocked;
+    // gRPC may start threads at any time. They inherit the signal mask.
+    const os::SignalsBlocked blocked;
     exchange->StartCall(nullptr);
     exchange->WriteLast(request, {}, &sent);
     exchange->Read(&incoming, &received);
     exchange->Finish(&answer.status, &ended);
   }
-  const auto give_up = [&context] {
-    const async::SignalsBlocked blocked;
+  const auto cancel_call = [&context] {
+    const os::SignalsBlocked blocked;
     context.TryCancel();
   };
-  const std::stop_callback cancel(stop, give_up);
-  for (; under_way > 0; --under_way) {
+  const std::stop_callback cancel(stop, cancel_call);
+  for (; pending_callbacks > 0; --pending_callbacks) {
     void* what = nullptr;
     bool ok = false;
-    // With signals: whoever interrupts the program must not wait for an answer.
+    // With signals unblocked, so that a signal handler need not wait for a reply.
     events.Next(&what, &ok);
-    // Whatever fails, the status says why.
+    // If an operation failed, the final status gives the reason.
     if (what != &received || !ok) continue;
     if (!keep(answer, incoming)) {
-      give_up();
+      cancel_call();
       continue;
     }
     exchange->Read(&incoming, &received);
-    ++under_way;
+    ++pending_callbacks;
   }
   return answer;
 }
 
-// A call that gRPC's threads make, and its responses. Keeps itself alive until gRPC is done with it, whoever still
-// waits for that.
+// A call made by gRPC's threads, and its responses. Keeps itself alive until gRPC is done with it, even if no caller
+// waits anymore.
 template <typename Request, typename Response>
 class Call : public grpc::ClientBidiReactor<Request, Response>,
              public std::enable_shared_from_this<Call<Request, Response>> {
@@ -108,8 +115,8 @@ class Call : public grpc::ClientBidiReactor<Request, Response>,
   explicit Call(Request request) : request_(std::move(request)) {}
 
   grpc::ClientContext context;
-  const std::shared_ptr<async::WakeUp> ended = std::make_shared<async::WakeUp>();
-  // To be read once it has ended.
+  const async::Event ended;
+  // Valid after ended is set.
   Answer<Response> answer;
 
   void start(const std::shared_ptr<grpc::Channel>& channel, Method<Request, Response> method) {
@@ -133,7 +140,7 @@ class Call : public grpc::ClientBidiReactor<Request, Response>,
   void OnDone(const grpc::Status& status) override {
     answer.status = status;
     const auto self = std::move(self_);
-    ended->wake();
+    ended.set();
   }
 
   const Request request_;

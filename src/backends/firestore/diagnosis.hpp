@@ -1,8 +1,8 @@
 // Whether a Firestore database is fit for locks.
 #pragma once
 
-#include "backends/firestore/database.hpp"
-#include "backends/firestore/listener.hpp"
+#include "backends/firestore/session.hpp"
+#include "backends/firestore/wake_listener.hpp"
 
 #include <syncguard/diagnosis.hpp>
 
@@ -10,8 +10,8 @@
 
 namespace syncguard::firestore {
 
-// Throws LockError(aborted) only.
-asio::awaitable<std::vector<Finding>> diagnose(Database& database, Listener& listener, bool is_emulator,
-                                               CallLimits limits);
+// Throws only LockError(aborted).
+asio::awaitable<std::vector<Finding>> diagnose(Session& session, WakeListener& wake_listener, bool is_emulator,
+                                               FenceSource fences, CallLimits limits);
 
 }  // namespace syncguard::firestore

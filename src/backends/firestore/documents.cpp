@@ -1,29 +1,33 @@
 #include "backends/firestore/documents.hpp"
 
-#include "core/storage_key.hpp"
-#include "core/unicode.hpp"
+#include "core/validation.hpp"
+
+#include <syncguard/storage_key.hpp>
 
 #include <cstddef>
+#include <tuple>
+#include <utility>
 
 namespace syncguard::firestore {
+
 namespace {
 
-constexpr core::StorageLimit id_limit{.limit = 1500, .reserve = 0};
+constexpr StorageLimit id_limit{.limit = 1500, .reserve = 0};
 
-// As the public rules for ids of documents and collections have it.
+// Firestore's documented rules for the ids of documents and collections.
 bool is_legal_id(std::string_view id) {
   if (id.empty() || id.size() > id_limit.limit || id == "." || id == "..") return false;
   if (id.size() >= 4 && id.starts_with("__") && id.ends_with("__")) return false;
   return id.find('/') == std::string_view::npos;
 }
 
-// An id, or a path with an odd number of them: below a document, below a collection.
+// Accepts an id, or a path with an odd number of ids (collection/document/collection).
 void check_collection(std::string_view path, const char* option) {
   const auto refuse = [option] {
     throw LockError(ErrorCode::invalid_argument,
                     std::string(option) +
-                        " is the id of a Firestore collection, or a path to one such as teams/a/locks; ids are not "
-                        "empty, '.', '..' or between double underscores");
+                        " must be the id of a Firestore collection, or a path such as teams/a/locks; an id must not be "
+                        "empty, '.', '..' or enclosed in double underscores");
   };
   if (!core::to_nfc(path) || path.find('\0') != std::string_view::npos) refuse();
   std::size_t segments = 1;
@@ -51,7 +55,7 @@ std::string text(const wire::Document& document, const std::string& name) {
 
 Timestamp time(const wire::Document& document, const std::string& name) {
   const auto& value = field(document, name);
-  // Far beyond any clock, and far from where arithmetic ends.
+  // Later than any real clock, and small enough that arithmetic does not overflow.
   constexpr std::int64_t latest = 1'000'000'000'000'000;
   if (!value.has_integer_value() || value.integer_value() < 0 || value.integer_value() > latest) {
     throw LockError(ErrorCode::invalid_argument, "not a time: " + name);
@@ -78,19 +82,23 @@ Names::Names(const std::string& database, const std::string& collection, const s
   const auto root = database + "/documents";
   locks_ = root + "/" + collection + "/";
   counters_ = root + "/" + fence_collection + "/";
-  const auto slash = collection.rfind('/');
-  parent_ = slash == std::string::npos ? root : root + "/" + collection.substr(0, slash);
-  collection_id_ = slash == std::string::npos ? collection : collection.substr(slash + 1);
+  const auto parent_and_id = [&root](const std::string& path) {
+    const auto slash = path.rfind('/');
+    return slash == std::string::npos ? std::pair(root, path)
+                                      : std::pair(root + "/" + path.substr(0, slash), path.substr(slash + 1));
+  };
+  std::tie(parent_, collection_id_) = parent_and_id(collection);
+  std::tie(parent_of_counters_, fence_collection_id_) = parent_and_id(fence_collection);
 }
 
 Names::OfKey Names::of(const Key& key) const {
   const auto id = document_id(key);
-  return {.lock = locks_ + id, .counter = counters_ + core::fence_storage_key("", id, id_limit)};
+  return {.lock = locks_ + id, .counter = counters_ + fence_storage_key("", id, id_limit)};
 }
 
 std::string document_id(const Key& key) {
-  auto id = core::lock_storage_key("", key, id_limit);
-  return is_legal_id(id) ? id : core::storage_hash(id);
+  auto id = lock_storage_key("", key, id_limit);
+  return is_legal_id(id) ? id : storage_hash(id);
 }
 
 LockRecord record_of(const wire::Document& document) {
@@ -99,12 +107,16 @@ LockRecord record_of(const wire::Document& document) {
             .lock_id = LockId(text(document, "lockId")),
             .expires_at = time(document, "expiresAtMs"),
             .acquired_at = time(document, "acquiredAtMs"),
-            .fence = Fence::parse(text(document, "fence"))};
+            .fence = Fence::parse(text(document, "fence")),
+            .holder = core::stored_holder(field(document, "holder").string_value())};
   } catch (const LockError&) {
-    throw LockError(ErrorCode::internal, "the collection holds a document at this key that is no lock", Effect::none,
-                    {.cause = std::current_exception()});
+    throw LockError(ErrorCode::internal,
+                    "the document stored for this key is not a lock: another program writes to this collection",
+                    Effect::none, {.cause = std::current_exception()});
   }
 }
+
+std::string key_of(const wire::Document& document) { return field(document, "key").string_value(); }
 
 Fence counter_of(const wire::Document& document) {
   try {
@@ -123,6 +135,7 @@ wire::Document lock_document(const std::string& name, const LockRecord& record) 
   set(document, "acquiredAtMs", record.acquired_at);
   set(document, "key", record.key.str());
   set(document, "fence", record.fence.str());
+  if (!record.holder.empty()) set(document, "holder", record.holder);
   return document;
 }
 
@@ -161,9 +174,81 @@ wire::Write remove(const wire::Document& read) {
   return write;
 }
 
-Timestamp time_of(const wire::Timestamp& timestamp) {
+std::optional<Timestamp> time_of(const wire::Timestamp& timestamp) {
+  constexpr std::int64_t end_of_year_9999 = 253'402'300'799;
+  constexpr std::int32_t second = 1'000'000'000;
+  if (timestamp.seconds() < 0 || timestamp.seconds() > end_of_year_9999) return std::nullopt;
+  if (timestamp.nanos() < 0 || timestamp.nanos() >= second) return std::nullopt;
   return Timestamp(std::chrono::seconds(timestamp.seconds()) +
                    std::chrono::floor<std::chrono::milliseconds>(std::chrono::nanoseconds(timestamp.nanos())));
+}
+
+wire::BatchGetDocumentsRequest read_request(const std::string& database, const std::vector<std::string>& names) {
+  wire::BatchGetDocumentsRequest request;
+  request.set_database(database);
+  for (const auto& name : names) request.add_documents(name);
+  return request;
+}
+
+namespace {
+
+using Filter = wire::StructuredQuery::FieldFilter;
+
+wire::RunQueryRequest query_request(const Names& names, const char* field, Filter::Operator comparison) {
+  wire::RunQueryRequest request;
+  request.set_parent(names.parent());
+  auto& query = *request.mutable_structured_query();
+  query.add_from()->set_collection_id(names.collection_id());
+  auto& filter = *query.mutable_where()->mutable_field_filter();
+  filter.mutable_field()->set_field_path(field);
+  filter.set_op(comparison);
+  return request;
+}
+
+wire::Value& value_in(wire::RunQueryRequest& request) {
+  return *request.mutable_structured_query()->mutable_where()->mutable_field_filter()->mutable_value();
+}
+
+}  // namespace
+
+wire::RunQueryRequest find_request(const Names& names, const LockId& id) {
+  auto request = query_request(names, "lockId", Filter::EQUAL);
+  value_in(request).set_string_value(id.str());
+  return request;
+}
+
+wire::RunQueryRequest expired_request(const Names& names, Timestamp before, std::size_t limit) {
+  auto request = query_request(names, "expiresAtMs", Filter::LESS_THAN);
+  value_in(request).set_integer_value(before.time_since_epoch().count());
+  request.mutable_structured_query()->mutable_limit()->set_value(static_cast<std::int32_t>(limit));
+  return request;
+}
+
+wire::RunQueryRequest highest_counter_request(const Names& names) {
+  wire::RunQueryRequest request;
+  request.set_parent(names.parent_of_counters());
+  auto& query = *request.mutable_structured_query();
+  query.add_from()->set_collection_id(names.fence_collection_id());
+  auto& order = *query.add_order_by();
+  order.mutable_field()->set_field_path("fence");
+  order.set_direction(wire::StructuredQuery::Order::DESCENDING);
+  query.mutable_limit()->set_value(1);
+  return request;
+}
+
+wire::RunQueryRequest list_request(const Names& names, const std::string& prefix, const std::string& cursor,
+                                   std::size_t limit) {
+  auto request = query_request(names, "key", cursor.empty() ? Filter::GREATER_THAN_OR_EQUAL : Filter::GREATER_THAN);
+  value_in(request).set_string_value(cursor.empty() ? prefix : cursor);
+  request.mutable_structured_query()->mutable_limit()->set_value(static_cast<std::int32_t>(limit));
+  return request;
+}
+
+wire::CommitRequest commit_request(const std::string& database, std::vector<wire::Write> writes) {
+  wire::CommitRequest request;
+  request.set_database(database);
+  for (auto& write : writes) *request.add_writes() = std::move(write);
+  return request;
 }
 
 }  // namespace syncguard::firestore

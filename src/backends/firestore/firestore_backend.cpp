@@ -1,89 +1,98 @@
 #include "async/spawn.hpp"
-#include "backends/firestore/courtesy.hpp"
-#include "backends/firestore/database.hpp"
+#include "backends/firestore/backoff_after_release.hpp"
 #include "backends/firestore/diagnosis.hpp"
-#include "backends/firestore/listener.hpp"
-#include "core/bounded.hpp"
-#include "core/cleanup_pace.hpp"
+#include "backends/firestore/session.hpp"
+#include "backends/firestore/wake_listener.hpp"
+#include "core/durations.hpp"
+#include "core/expiry.hpp"
 #include "core/fence_limit.hpp"
-#include "core/liveness.hpp"
-#include "core/random.hpp"
+#include "core/listed.hpp"
+
+#include <syncguard/liveness.hpp>
 
 #include <asio/this_coro.hpp>
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
-using firestore::Channel;
-using firestore::Database;
+using firestore::Connection;
 using firestore::Endpoint;
-using firestore::Listener;
 using firestore::Names;
+using firestore::Session;
+using firestore::WakeListener;
 using firestore::wire::Document;
 using firestore::wire::Write;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How often an operation that lost a race is run again before it gives up, and how long it waits at most before the
-// first time.
-constexpr int most_reruns = 5;
-constexpr std::chrono::microseconds rerun_delay{10'000};
+// How often an operation is repeated after a conflict, and the maximum delay before the first repetition.
+constexpr int max_retries = 5;
+constexpr std::chrono::microseconds retry_delay{10'000};
 
-// Never for the same time, so that those who met once do not meet again.
-asio::awaitable<void> pause_before_rerun(int rerun, CallLimits limits) {
-  const auto pause = core::random_between(std::chrono::microseconds::zero(), rerun_delay * (1 << rerun));
-  const auto nobody_wakes_it = std::make_shared<async::WakeUp>();
-  const auto until = std::min(limits.deadline, steady_clock::now() + pause);
-  co_await nobody_wakes_it->wait(until, limits.stop);
+constexpr milliseconds default_operation_timeout{5000};
+constexpr milliseconds default_connect_timeout{10'000};
+
+// Randomized, so that clients that collided once do not collide again.
+asio::awaitable<void> pause_before_retry(int retry, CallLimits limits) {
+  const auto pause = core::random_between(std::chrono::microseconds::zero(), retry_delay * (1 << retry));
+  (void)co_await async::sleep_until(std::min(limits.deadline, steady_clock::now() + pause), limits.stop);
 }
 
-// Calls attempt until what its coroutine gives is not nothing, which stands for a lost race.
+// Calls attempt until it returns a value. nullopt means that another client changed the documents in between.
 template <typename Result, typename Attempt>
-asio::awaitable<Result> until_no_race_is_lost(Attempt attempt, CallLimits limits) {
-  for (int rerun = 0;; ++rerun) {
+asio::awaitable<Result> retry_on_conflict(Attempt attempt, CallLimits limits) {
+  for (int retry = 0;; ++retry) {
     std::optional<Result> result = co_await attempt();
     if (result) co_return std::move(*result);
-    if (rerun == most_reruns) {
-      throw LockError(ErrorCode::service_unavailable, "others kept changing the lock's documents at the same time");
+    if (retry == max_retries) {
+      throw LockError(ErrorCode::service_unavailable,
+                      "other clients kept changing the lock's documents at the same time");
     }
-    co_await pause_before_rerun(rerun, limits);
+    co_await pause_before_retry(retry, limits);
   }
 }
 
-// What is read before a lock is granted.
+// The documents that are read before a lock is granted.
 struct LockAndCounter {
   std::optional<Document> lock_document;
   std::optional<Document> counter_document;
   std::optional<LockRecord> lock;
-  // The newest fence: the counter's, or that of the lock if somebody has tampered with the counter.
+  // The newest fence: the counter's, or the lock's if the counter was tampered with.
   Fence newest_fence;
-  // This host's time when it had been read.
+  // This host's time after the read, and Firestore's time, as far as it is known.
   Timestamp now;
+  Timestamp server_now;
 
-  [[nodiscard]] bool is_held() const { return lock && core::is_live(lock->expires_at, now); }
+  [[nodiscard]] bool is_held() const { return lock && is_live(lock->expires_at, now); }
 };
 
 class FirestoreTicket : public WaitTicket {
  public:
-  FirestoreTicket(std::shared_ptr<Listener> listener, std::string document, const LockId& waiter,
+  FirestoreTicket(std::shared_ptr<WakeListener> wake_listener, std::string document, const LockId& waiter,
                   std::function<void()> wake)
-      : listener_(std::move(listener)), document_(std::move(document)), waiter_(waiter), wake_(std::move(wake)) {}
-  ~FirestoreTicket() override { listener_->remove(document_, waiter_); }
+      : wake_listener_(std::move(wake_listener)),
+        document_(std::move(document)),
+        waiter_(waiter),
+        wake_(std::move(wake)) {}
+  ~FirestoreTicket() override { wake_listener_->remove(document_, waiter_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
-    co_await listener_->add(document_, waiter_, wake_, limits);
+    co_await wake_listener_->add(document_, waiter_, wake_, limits);
   }
   asio::awaitable<void> leave(const CallLimits& /*limits*/) override {
-    listener_->remove(document_, waiter_);
+    wake_listener_->remove(document_, waiter_);
     co_return;
   }
 
  private:
-  const std::shared_ptr<Listener> listener_;
+  const std::shared_ptr<WakeListener> wake_listener_;
   const std::string document_;
   const LockId waiter_;
   const std::function<void()> wake_;
@@ -92,133 +101,195 @@ class FirestoreTicket : public WaitTicket {
 class FirestoreBackend : public Backend {
  public:
   FirestoreBackend(const FirestoreOptions& options, Endpoint endpoint, Log log)
-      : operation_timeout_(options.operation_timeout),
+      : operation_timeout_(options.operation_timeout.value_or(default_operation_timeout)),
+        fences_(options.fences),
         cleanup_in_is_locked_(options.cleanup_in_is_locked),
         is_emulator_(endpoint.is_emulator),
         log_(log),
         names_(endpoint.database_name(), options.collection, options.fence_collection) {
-    channel_ = std::make_shared<Channel>(std::move(endpoint));
-    database_ = std::make_shared<Database>(channel_, names_, options, std::move(log));
-    listener_ = std::make_shared<Listener>(channel_);
+    const auto first_connection = options.operation_timeout ? milliseconds::zero() : default_connect_timeout;
+    connection_ = std::make_shared<Connection>(std::move(endpoint), options.connect_timeout.value_or(first_connection));
+    session_ = std::make_shared<Session>(connection_, names_, options, std::move(log));
+    wake_listener_ = std::make_shared<WakeListener>(connection_);
   }
 
   [[nodiscard]] Capabilities capabilities() const override {
-    return {.name = "firestore", .time_authority = TimeAuthority::client, .operation_timeout = operation_timeout_};
+    return {.name = "firestore",
+            .fences = fences_,
+            .time_authority = TimeAuthority::client,
+            .operation_timeout = operation_timeout_};
   }
-  [[nodiscard]] std::optional<milliseconds> clock_skew() const noexcept override { return database_->clock_skew(); }
+  [[nodiscard]] std::optional<milliseconds> clock_skew() const noexcept override { return session_->clock_skew(); }
+  [[nodiscard]] std::size_t connections() const noexcept override { return connection_->is_connected() ? 1 : 0; }
 
-  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
+  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
     const auto attempt = [&] { return try_to_acquire(request, limits); };
-    co_return co_await until_no_race_is_lost<AcquireReply>(attempt, limits);
+    co_return co_await retry_on_conflict<AcquireReply>(attempt, limits);
   }
-  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
+  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
     const auto attempt = [&] { return try_to_release(id, limits); };
-    co_return co_await until_no_race_is_lost<ReleaseReply>(attempt, limits);
+    co_return co_await retry_on_conflict<ReleaseReply>(attempt, limits);
   }
-  asio::awaitable<ExtendReply> extend(const LockId& id, milliseconds ttl, const CallLimits& limits) override {
+  asio::awaitable<ExtendReply> extend(const LockId& id, milliseconds ttl, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
     const auto attempt = [&] { return try_to_extend(id, ttl, limits); };
-    co_return co_await until_no_race_is_lost<ExtendReply>(attempt, limits);
+    co_return co_await retry_on_conflict<ExtendReply>(attempt, limits);
   }
 
-  // The request's Commit may still be under way. It depends on the counter as it was then: once that has advanced, the
-  // Commit can no longer succeed, and what is there is all that will ever be there.
+  // The request's Commit may still be pending. It has a precondition on the counter: once the counter has advanced, the
+  // Commit can no longer succeed, and the documents found now are final.
   asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits) override {
     const auto attempt = [&] { return try_to_retract(request, limits); };
-    co_await until_no_race_is_lost<bool>(attempt, limits);
+    co_await retry_on_conflict<bool>(attempt, limits);
   }
 
-  asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
+  asio::awaitable<bool> is_locked(const Key& key, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
     const auto document = co_await read_lock(key, limits);
     if (!document) co_return false;
     const auto lock = firestore::record_of(*document);
-    const auto now = database_->now();
-    if (cleanup_in_is_locked_ && core::is_removable(lock.expires_at, now) &&
+    const auto now = session_->now();
+    if (cleanup_in_is_locked_ && is_removable(lock.expires_at, now) &&
         cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
       const auto executor = co_await asio::this_coro::executor;
-      auto clean_up = remove_in_background(database_, log_, *document, steady_clock::now() + operation_timeout_);
+      auto clean_up = remove_in_background(session_, log_, *document, steady_clock::now() + operation_timeout_);
       async::spawn(executor, std::move(clean_up));
     }
-    co_return core::is_live(lock.expires_at, now);
+    co_return is_live(lock.expires_at, now);
   }
 
-  asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
+  asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
     const auto document = co_await read_lock(key, limits);
     if (!document) co_return std::nullopt;
     auto lock = firestore::record_of(*document);
-    if (!core::is_live(lock.expires_at, database_->now())) co_return std::nullopt;
+    if (!is_live(lock.expires_at, session_->now())) co_return std::nullopt;
     co_return lock;
   }
 
-  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
+  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
     const auto found = co_await find(id, limits);
     co_return found.lock;
   }
 
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
-    auto ticket = std::make_unique<FirestoreTicket>(listener_, names_.of(key).lock, waiter, std::move(wake));
+    auto ticket = std::make_unique<FirestoreTicket>(wake_listener_, names_.of(key).lock, waiter, std::move(wake));
     co_await ticket->rejoin(limits);
     co_return ticket;
   }
 
-  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
-    co_return co_await firestore::diagnose(*database_, *listener_, is_emulator_, limits);
+  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
+    co_return co_await firestore::diagnose(*session_, *wake_listener_, is_emulator_, fences_, limits);
   }
   asio::awaitable<std::string> setup(const CallLimits& /*limits*/) override {
-    co_return "Firestore needs no set-up: it makes collections, and the index of lockId, by itself. Do not exempt lockId "
-              "from indexing";
+    co_return "Firestore needs no setup: it creates collections and the index of lockId automatically. Do not exempt "
+              "lockId from indexing";
+  }
+
+  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
+    const auto attempt = [&] { return try_to_clean_up(request, limits); };
+    co_return co_await retry_on_conflict<CleanupReply>(attempt, limits);
+  }
+
+  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
+    const auto documents = co_await session_->list(request.prefix, request.cursor, request.limit, limits);
+    LockPage page;
+    page.now = session_->now();
+    for (const auto& document : documents) {
+      if (!firestore::key_of(document).starts_with(request.prefix)) co_return page;
+      // Documents that are not locks are left out.
+      const auto lock = lock_or_nothing(document);
+      if (lock && is_live(lock->expires_at, page.now)) page.locks.push_back(core::listed(*lock, std::nullopt));
+    }
+    if (documents.size() >= std::min(request.limit, Session::max_listed)) {
+      page.cursor = firestore::key_of(documents.back());
+    }
+    co_return page;
+  }
+
+  asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
+    const auto names = names_.of(key);
+    const auto read = co_await read_lock_and_counter(names, limits);
+    KeyState state;
+    if (read.is_held()) state.lock = core::listed(*read.lock, std::nullopt);
+    state.fence = read.newest_fence;
+    state.now = read.now;
+    co_return state;
+  }
+
+  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
+    const auto attempt = [&] { return try_to_break(key, fence, limits); };
+    co_return co_await retry_on_conflict<bool>(attempt, limits);
+  }
+
+  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& given) override {
+    const auto limits = connection_->with_time_to_connect(given);
+    const auto attempt = [&] { return try_to_raise(key, fence, limits); };
+    co_return co_await retry_on_conflict<Fence>(attempt, limits);
   }
 
   asio::awaitable<void> close(const CallLimits& limits) override {
-    co_await listener_->close(limits);
-    co_await channel_->close(limits);
+    co_await wake_listener_->close(limits);
+    co_await connection_->close(limits);
   }
 
  private:
   // -------------------------------------------------------------------------------------------------------------------
-  // Single attempts. Each reads, then commits; nothing means that somebody else changed what was read in between.
+  // Single attempts. Each reads, then commits. nullopt means that another client changed the documents in between.
 
   asio::awaitable<std::optional<AcquireReply>> try_to_acquire(const AcquireRequest& request, const CallLimits& limits) {
     const auto names = names_.of(request.key);
     const auto begun = steady_clock::now();
     if (request.can_wait) {
-      const auto wait = courtesy_.left_to_others(names.lock, begun);
+      const auto wait = backoff_.remaining_backoff(names.lock, begun);
       if (wait > wait.zero()) co_return Contended{wait};
     }
     const auto read = co_await read_lock_and_counter(names, limits);
-    database_->expect_good_clock(Database::Purpose::grant);
+    session_->require_synchronized_clock(Session::Purpose::grant);
     if (read.is_held()) {
       const auto& lock = *read.lock;
       if (lock.lock_id == request.lock_id) {
-        co_return Granted{lock.fence, lock.expires_at, lock.expires_at - read.now};
+        // At most the requested time, even if the document was modified.
+        co_return Granted{lock.fence, lock.expires_at, std::min(lock.expires_at - read.now, request.ttl)};
       }
-      courtesy_.met(names.lock, lock.lock_id);
-      co_return Contended{std::min(look_again_in(names.lock), core::free_in(lock.expires_at, read.now))};
+      backoff_.observed_holder(names.lock, lock.lock_id);
+      co_return Contended{std::min(recheck_in(names.lock), free_in(lock.expires_at, read.now))};
     }
-    const auto fence = core::next_fence(read.newest_fence.value());
+    const auto floor = fences_ == FenceSource::clock ? core::clock_floor(read.server_now) : 0;
+    const auto fence = core::next_fence(read.newest_fence.value(), floor);
     const LockRecord lock{.key = request.key,
                           .lock_id = request.lock_id,
                           .expires_at = read.now + request.ttl,
                           .acquired_at = read.now,
-                          .fence = fence};
+                          .fence = fence,
+                          .holder = request.holder};
     std::vector<Write> writes;
     writes.push_back(firestore::put(firestore::lock_document(names.lock, lock), read.lock_document));
     writes.push_back(
         firestore::put(firestore::counter_document(names.counter, fence, request.key), read.counter_document));
-    if (!co_await database_->commit(std::move(writes), limits)) co_return std::nullopt;
-    courtesy_.granted(names.lock, request.lock_id, steady_clock::now() - begun);
+    if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
+    backoff_.granted(names.lock, request.lock_id, steady_clock::now() - begun);
     co_return Granted{fence, lock.expires_at, request.ttl};
   }
 
-  // Who was just told that the lock is gone, and finds it taken again, most likely by the one who gave it back, tries a
-  // few times before it waits for the next time: order is not kept here, but nobody shall starve.
-  milliseconds look_again_in(const std::string& document) {
-    switch (listener_->last_told(document)) {
-      case Listener::Told::gone_just:
+  // A waiter that was just notified of a deletion but finds the lock taken again, probably by the client that released
+  // it, retries a few times before it waits for the next change: order is not kept here, but no waiter may starve.
+  milliseconds recheck_in(const std::string& document) {
+    switch (wake_listener_->last_notice(document)) {
+      case WakeListener::Notice::recently_deleted:
         return core::random_between(milliseconds(2), milliseconds(8));
-      case Listener::Told::gone:
+      case WakeListener::Notice::deleted:
         return core::random_between(milliseconds(10), milliseconds(50));
-      case Listener::Told::nothing:
+      case WakeListener::Notice::nothing:
         break;
     }
     return milliseconds::max();
@@ -231,15 +302,16 @@ class FirestoreBackend : public Backend {
     if (read.lock && read.lock->lock_id == request.lock_id) {
       writes.push_back(firestore::remove(*read.lock_document));
     } else if (read.is_held() || read.newest_fence.value() >= Fence::refuse_above) {
-      // The request found the key free, so that these documents have changed since; or it was never sent.
+      // The pending request can no longer take effect. It found the key free, and the documents have changed since; or
+      // it was never sent.
       co_return true;
     } else {
-      // A counter that is not there yet is made, which has the same effect: the Commit depends on its absence.
+      // A missing counter is created, which has the same effect: the Commit has a precondition on its absence.
       const Fence advanced(read.newest_fence.value() + (read.counter_document ? 1 : 0));
       writes.push_back(
           firestore::put(firestore::counter_document(names.counter, advanced, request.key), read.counter_document));
     }
-    if (!co_await database_->commit(std::move(writes), limits)) co_return std::nullopt;
+    if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
     co_return true;
   }
 
@@ -247,20 +319,62 @@ class FirestoreBackend : public Backend {
     auto found = co_await find(id, limits);
     if (!found.lock) co_return found.missing;
     found.clean_up.push_back(firestore::remove(found.document));
-    if (!co_await database_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
-    courtesy_.released(found.document.name(), id, steady_clock::now());
+    if (!co_await session_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
+    backoff_.released(found.document.name(), id, steady_clock::now());
     co_return Released{};
   }
 
   asio::awaitable<std::optional<ExtendReply>> try_to_extend(const LockId& id, milliseconds ttl,
                                                             const CallLimits& limits) {
     auto found = co_await find(id, limits);
-    database_->expect_good_clock(Database::Purpose::extend);
+    session_->require_synchronized_clock(Session::Purpose::extend);
     if (!found.lock) co_return found.missing;
     const auto expires_at = found.now + ttl;
     found.clean_up.push_back(firestore::change_expiry(found.document, expires_at));
-    if (!co_await database_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
+    if (!co_await session_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
     co_return Extended{expires_at, ttl};
+  }
+
+  asio::awaitable<std::optional<CleanupReply>> try_to_clean_up(const CleanupRequest& request,
+                                                               const CallLimits& limits) {
+    const auto before = core::removable_before(session_->now(), request.older_than);
+    const auto documents = co_await session_->find_expired(before, request.limit, limits);
+    // This host's clock decides which locks have expired, so it must be correct.
+    session_->require_synchronized_clock(Session::Purpose::extend);
+    std::vector<Write> writes;
+    for (const auto& document : documents) {
+      // The query result is not trusted; documents that are not locks stay.
+      const auto lock = lock_or_nothing(document);
+      if (lock && lock->expires_at < before) writes.push_back(firestore::remove(document));
+    }
+    const CleanupReply reply{
+        .count = writes.size(),
+        .more = !writes.empty() && documents.size() >= std::min(request.limit, Session::max_expired)};
+    if (request.mode == CleanupRequest::Mode::remove && !writes.empty() &&
+        !co_await session_->commit(std::move(writes), limits)) {
+      co_return std::nullopt;
+    }
+    co_return reply;
+  }
+
+  asio::awaitable<std::optional<bool>> try_to_break(const Key& key, Fence fence, const CallLimits& limits) {
+    const auto document = co_await read_lock(key, limits);
+    if (!document) co_return false;
+    const auto lock = firestore::record_of(*document);
+    if (lock.fence != fence || !is_live(lock.expires_at, session_->now())) co_return false;
+    std::vector<Write> writes = {firestore::remove(*document)};
+    if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
+    co_return true;
+  }
+
+  asio::awaitable<std::optional<Fence>> try_to_raise(const Key& key, Fence fence, const CallLimits& limits) {
+    const auto names = names_.of(key);
+    const auto read = co_await read_lock_and_counter(names, limits);
+    if (read.newest_fence >= fence) co_return read.newest_fence;
+    std::vector<Write> writes = {
+        firestore::put(firestore::counter_document(names.counter, fence, key), read.counter_document)};
+    if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
+    co_return fence;
   }
 
   // -------------------------------------------------------------------------------------------------------------------
@@ -268,15 +382,16 @@ class FirestoreBackend : public Backend {
 
   asio::awaitable<std::optional<Document>> read_lock(const Key& key, const CallLimits& limits) {
     std::vector<std::string> wanted = {names_.of(key).lock};
-    auto documents = co_await database_->read(std::move(wanted), limits);
+    auto documents = co_await session_->read(std::move(wanted), limits);
     co_return std::move(documents[0]);
   }
 
   asio::awaitable<LockAndCounter> read_lock_and_counter(const Names::OfKey& names, const CallLimits& limits) {
     std::vector<std::string> wanted = {names.lock, names.counter};
-    auto documents = co_await database_->read(std::move(wanted), limits);
+    auto documents = co_await session_->read(std::move(wanted), limits);
     LockAndCounter read;
-    read.now = database_->now();
+    read.now = session_->now();
+    read.server_now = read.now - session_->clock_skew().value_or(milliseconds::zero());
     if (documents[0]) read.lock = firestore::record_of(*documents[0]);
     if (documents[1]) read.newest_fence = firestore::counter_of(*documents[1]);
     if (read.lock) read.newest_fence = std::max(read.newest_fence, read.lock->fence);
@@ -285,17 +400,17 @@ class FirestoreBackend : public Backend {
     co_return read;
   }
 
-  // The one live lock that has an id.
+  // The only live lock with a given id.
   struct Found {
     std::optional<LockRecord> lock;
     Document document;
     Missing missing = Missing::not_found;
-    // Of dead documents that have the same id.
+    // Removes dead documents with the same id.
     std::vector<Write> clean_up;
     Timestamp now;
   };
 
-  // Of several documents with one id, those that are no locks do not keep us from the one that is.
+  // If several documents have the same id, those that are not locks must not hide the one that is.
   static std::optional<LockRecord> lock_or_nothing(const Document& document) {
     try {
       return firestore::record_of(document);
@@ -305,87 +420,135 @@ class FirestoreBackend : public Backend {
   }
 
   asio::awaitable<Found> find(const LockId& id, const CallLimits& limits) {
-    auto documents = co_await database_->find(id, limits);
+    auto documents = co_await session_->find(id, limits);
     Found found;
-    found.now = database_->now();
+    found.now = session_->now();
     if (documents.size() > 1) {
       log_.warn("duplicate-lock-id",
-                "several documents of the lock collection have the same lockId: something else writes there");
+                "several documents of the lock collection have the same lockId: another program writes there");
     }
     std::size_t live = 0;
     for (auto& document : documents) {
       auto lock = documents.size() == 1 ? std::optional(firestore::record_of(document)) : lock_or_nothing(document);
-      // Whatever the query says.
+      // The query result is not trusted.
       if (!lock || lock->lock_id != id) continue;
-      if (core::is_live(lock->expires_at, found.now)) {
+      if (is_live(lock->expires_at, found.now)) {
         ++live;
         found.lock = std::move(lock);
         found.document = std::move(document);
       } else {
         found.missing = Missing::expired;
-        if (core::is_removable(lock->expires_at, found.now)) found.clean_up.push_back(firestore::remove(document));
+        if (is_removable(lock->expires_at, found.now)) found.clean_up.push_back(firestore::remove(document));
       }
     }
     if (live > 1) {
-      // Nobody can tell which of them is meant.
+      // It is unknown which of them is meant.
       found.lock.reset();
       found.missing = Missing::not_found;
     }
     co_return found;
   }
 
-  static asio::awaitable<void> remove_in_background(std::shared_ptr<Database> database, Log log, Document document,
+  static asio::awaitable<void> remove_in_background(std::shared_ptr<Session> session, Log log, Document document,
                                                     steady_clock::time_point deadline) {
     try {
       std::vector<Write> writes = {firestore::remove(document)};
       const CallLimits limits{{}, deadline};
-      co_await database->commit(std::move(writes), limits);
+      co_await session->commit(std::move(writes), limits);
     } catch (const std::exception& error) {
-      log.debug(std::string("in the background: ") + error.what());
+      log.debug(std::string("a background request failed: ") + error.what());
     }
   }
 
   const milliseconds operation_timeout_;
+  const FenceSource fences_;
   const bool cleanup_in_is_locked_;
   const bool is_emulator_;
   const Log log_;
   const Names names_;
   core::CleanupPace cleanup_pace_;
-  firestore::Courtesy courtesy_;
-  std::shared_ptr<Channel> channel_;
-  std::shared_ptr<Database> database_;
-  std::shared_ptr<Listener> listener_;
+  firestore::BackoffAfterRelease backoff_;
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Session> session_;
+  std::shared_ptr<WakeListener> wake_listener_;
 };
 
 std::string environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing of ours changes the environment
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): this library does not change the environment
   return value != nullptr ? value : "";
 }
 
 [[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
 
-// Part of a resource's name, so nothing that could end that part.
+// The name becomes a segment of a resource name, so it must not contain a character that ends the segment.
 void check_name(const std::string& name, const std::string& what) {
   const bool legal = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
     return c > ' ' && c < 0x7f && c != '/' && c != '?' && c != '#' && c != '%';
   });
-  if (!legal) refuse(what + " consists of letters, digits, and such as '-', '.', ':' or '(default)'");
+  if (!legal)
+    refuse(what + " must consist of letters, digits and characters such as '-', '.' and ':', or be '(default)'");
+}
+
+// The host of "host" or "host:port", in lower case. nullopt for the other forms of targets that gRPC accepts, because
+// they can resolve to other hosts.
+std::optional<std::string> host_of(const std::string& endpoint) {
+  const auto colon = endpoint.rfind(':');
+  const bool has_port = colon != std::string::npos && !endpoint.ends_with(']');
+  auto host = endpoint.substr(0, has_port ? colon : std::string::npos);
+  const auto port = has_port ? std::string_view(endpoint).substr(colon + 1) : std::string_view("443");
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (port.empty() || !std::ranges::all_of(port, is_digit)) return std::nullopt;
+  std::ranges::transform(host, host.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  const bool is_ipv6 = host.starts_with('[') && host.ends_with(']');
+  const bool legal = !host.empty() && std::ranges::all_of(host, [&](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || c == '.' || c == '-' ||
+           (is_ipv6 && (c == ':' || c == '[' || c == ']'));
+  });
+  return legal ? std::optional(host) : std::nullopt;
+}
+
+// The host of the endpoint receives an access token, which is valid for more than locks.
+void check_endpoint(const FirestoreOptions& options) {
+  const auto host = host_of(options.endpoint);
+  if (!host) refuse("endpoint must be HOST or HOST:PORT; omit it for Firestore itself");
+  if (host->ends_with(".googleapis.com")) return;
+  if (options.allow_endpoint == options.endpoint || options.allow_endpoint == *host) return;
+  refuse(
+      "endpoint is not a host of googleapis.com and would receive a Google Cloud access token: if that is intended, "
+      "repeat it as allow_endpoint");
 }
 
 }  // namespace
 
 std::unique_ptr<Backend> make_firestore_backend(FirestoreOptions options, Log log) {
   if (options.project.empty()) options.project = environment("GOOGLE_CLOUD_PROJECT");
-  if (options.emulator.empty()) options.emulator = environment("FIRESTORE_EMULATOR_HOST");
+  const bool emulator_is_chosen = !options.emulator.empty();
+  if (!emulator_is_chosen) options.emulator = environment("FIRESTORE_EMULATOR_HOST");
   if (options.project.empty()) {
-    refuse("which project of Google Cloud? firestore://PROJECT, or the environment's GOOGLE_CLOUD_PROJECT");
+    refuse("no Google Cloud project: use firestore://PROJECT, or set GOOGLE_CLOUD_PROJECT");
   }
   check_name(options.project, "the name of a project");
   check_name(options.database, "the name of a database");
-  if (options.operation_timeout <= options.operation_timeout.zero()) refuse("operation_timeout must be positive");
-  options.operation_timeout = core::bounded(options.operation_timeout);
+  if (options.operation_timeout) {
+    if (*options.operation_timeout <= milliseconds::zero()) refuse("operation_timeout must be positive");
+    options.operation_timeout = core::bounded(*options.operation_timeout);
+  }
+  if (options.connect_timeout) {
+    if (*options.connect_timeout < milliseconds::zero()) refuse("connect_timeout must not be negative");
+    options.connect_timeout = core::bounded(*options.connect_timeout);
+  }
   const bool emulated = !options.emulator.empty();
-  if (!emulated && options.endpoint.empty()) refuse("endpoint is empty: leave it out for Firestore itself");
+  if (emulated && options.endpoint != FirestoreOptions().endpoint) {
+    refuse(emulator_is_chosen ? "emulator and endpoint cannot be combined"
+                              : "FIRESTORE_EMULATOR_HOST is set, and so is endpoint: unset one of them");
+  }
+  if (!emulated) check_endpoint(options);
+  if (emulated && !emulator_is_chosen) {
+    log.warn(
+        "firestore-emulator",
+        "FIRESTORE_EMULATOR_HOST is set: locks are kept in an emulator, over plain text and without credentials, and "
+        "do not exclude clients of Firestore itself. Unset it unless this is a test");
+  }
   Endpoint endpoint{.address = emulated ? options.emulator : options.endpoint,
                     .is_emulator = emulated,
                     .project = options.project,
@@ -393,4 +556,5 @@ std::unique_ptr<Backend> make_firestore_backend(FirestoreOptions options, Log lo
   return std::make_unique<FirestoreBackend>(options, std::move(endpoint), std::move(log));
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,12 +1,13 @@
-#include "async/system_now.hpp"
-#include "async/wake_up.hpp"
-#include "backends/memory/memory_store.hpp"
-#include "core/cleanup_pace.hpp"
+#include "async/event.hpp"
+#include "backends/memory/store.hpp"
+#include "core/expiry.hpp"
+#include "os/clocks.hpp"
 
 #include <mutex>
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
 using State = MemoryStore::State;
@@ -23,7 +24,7 @@ class MemoryTicket : public WaitTicket {
       : store_(std::move(store)), key_(std::move(key)), waiter_(waiter), wake_(std::move(wake)) {
     store_->state().join(key_, waiter_, wake_);
   }
-  // Where processes can only be found dead, here it is known: nobody is left to be told.
+  // Other stores can only detect dead waiters; here the destructor removes the entry.
   ~MemoryTicket() override { call(store_->state().leave(key_, waiter_)); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
@@ -43,14 +44,14 @@ class MemoryTicket : public WaitTicket {
   const State::Wake wake_;
 };
 
-// Nothing here ever waits, so that a deadline cannot pass and a stop can only have come before.
+// No operation waits, so no deadline can pass, and a stop request matters only before the operation starts.
 class MemoryBackend : public Backend {
  public:
   explicit MemoryBackend(MemoryOptions options)
       : store_(options.store ? std::move(options.store) : std::make_shared<MemoryStore>()),
         cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
 
-  [[nodiscard]] Capabilities capabilities() const override { return {.name = "memory"}; }
+  [[nodiscard]] Capabilities capabilities() const override { return {.name = "memory", .local = true}; }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     refuse_if_stopped(limits);
@@ -88,6 +89,33 @@ class MemoryBackend : public Backend {
     co_return state().find_live(id);
   }
 
+  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().clean_up(request);
+  }
+
+  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().list(request);
+  }
+
+  asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().inspect(key);
+  }
+
+  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    const auto [broken, wake] = state().break_lock(key, fence);
+    call(wake);
+    co_return broken;
+  }
+
+  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
+    refuse_if_stopped(limits);
+    co_return state().raise_fence(key, fence);
+  }
+
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     refuse_if_stopped(limits);
@@ -104,7 +132,7 @@ class MemoryBackend : public Backend {
 
 }  // namespace
 
-Timestamp MemoryStore::system_now() { return async::system_now(); }
+Timestamp MemoryStore::system_now() { return os::system_now(); }
 
 MemoryStore::MemoryStore(std::function<Timestamp()> clock) : state_(std::make_unique<State>(std::move(clock))) {}
 MemoryStore::~MemoryStore() = default;
@@ -132,4 +160,5 @@ std::unique_ptr<Backend> make_memory_backend(MemoryOptions options) {
   return std::make_unique<MemoryBackend>(std::move(options));
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,15 +1,19 @@
 #include "backends/postgres/connection.hpp"
 
-#include "async/patience.hpp"
-#include "async/run_aside.hpp"
-#include "backends/postgres/server_error.hpp"
-#include "core/with_cause.hpp"
+#include "async/run_on_thread.hpp"
+#include "async/scoped_timeout.hpp"
+#include "backends/postgres/errors.hpp"
+#include "core/causes.hpp"
+#include "os/threads.hpp"
 
 #include <asio/redirect_error.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <libpq-fe.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -23,19 +27,108 @@ namespace {
 
 using OwnedConnection = std::unique_ptr<PGconn, void (*)(PGconn*)>;
 
-std::string words_of(const PGconn* connection) { return PQerrorMessage(connection); }
+// The peer is on this host if its address is our own or a loopback address. Unknown addresses count as remote.
+bool is_local(int socket) {
+  const auto address_of = [socket](int (*get)(int, sockaddr*, socklen_t*)) {
+    sockaddr_storage storage{};
+    socklen_t size = sizeof storage;
+    if (get(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) storage.ss_family = AF_UNSPEC;
+    return storage;
+  };
+  const auto peer = address_of(getpeername);
+  const auto own = address_of(getsockname);
+  if (peer.ss_family == AF_UNIX) return true;
+  if (peer.ss_family != own.ss_family) return false;
+  if (peer.ss_family == AF_INET) {
+    const auto number = [](const sockaddr_storage& address) {
+      return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
+    };
+    return number(peer) == number(own) || number(peer) >> 24U == IN_LOOPBACKNET;
+  }
+  if (peer.ss_family == AF_INET6) {
+    const auto& address = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+    const auto& own_address = reinterpret_cast<const sockaddr_in6&>(own).sin6_addr;
+    return IN6_ARE_ADDR_EQUAL(&address, &own_address) || IN6_IS_ADDR_LOOPBACK(&address);
+  }
+  return false;
+}
+
+std::string error_message(const PGconn* connection) { return PQerrorMessage(connection); }
 
 }  // namespace
 
-pg_conn* connect_blocking(const std::string& connection, std::chrono::milliseconds timeout) {
-  // libpq counts in seconds, and takes less than two for two. Later values win over those in the text.
-  const auto seconds = std::to_string(std::chrono::ceil<std::chrono::seconds>(timeout).count());
-  const std::array names = {"fallback_application_name", "dbname", "connect_timeout", "client_encoding",
-                            static_cast<const char*>(nullptr)};
-  const std::array values = {"syncguard", connection.c_str(), seconds.c_str(), "UTF8",
-                             static_cast<const char*>(nullptr)};
+namespace {
+
+// False if neither success nor failure is certain after a second.
+bool connects_soon(PGconn* connection) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  auto next = PQstatus(connection) == CONNECTION_BAD ? PGRES_POLLING_FAILED : PGRES_POLLING_WRITING;
+  while (next == PGRES_POLLING_READING || next == PGRES_POLLING_WRITING) {
+    const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (remaining.count() <= 0) return false;
+    if (os::is_exiting()) return true;
+    constexpr std::chrono::milliseconds between_checks{20};
+    const auto events = static_cast<short>(next == PGRES_POLLING_READING ? POLLIN : POLLOUT);
+    pollfd waiting{.fd = PQsocket(connection), .events = events, .revents = 0};
+    // A signal may interrupt it.
+    if (poll(&waiting, 1, static_cast<int>(std::min(remaining, between_checks).count())) > 0) {
+      next = PQconnectPoll(connection);
+    }
+  }
+  return true;
+}
+
+// Reads the hosts as libpq does: from the connection string, otherwise from the environment.
+bool has_several_hosts(const std::string& connection) {
+  const auto lists_hosts = [](PQconninfoOption* options) {
+    const std::unique_ptr<PQconninfoOption, void (*)(PQconninfoOption*)> owned(options, PQconninfoFree);
+    for (const auto* option = options; option != nullptr && option->keyword != nullptr; ++option) {
+      const std::string_view keyword(option->keyword);
+      if ((keyword == "host" || keyword == "hostaddr") && option->val != nullptr &&
+          std::string_view(option->val).find(',') != std::string_view::npos) {
+        return true;
+      }
+    }
+    return false;
+  };
+  return lists_hosts(PQconninfoParse(connection.c_str(), nullptr)) || lists_hosts(PQconndefaults());
+}
+
+}  // namespace
+
+pg_conn* connect_blocking(const ConnectOptions& options) {
+  // libpq takes whole seconds, and treats 1 as 2.
+  const auto seconds = std::to_string(std::chrono::ceil<std::chrono::seconds>(options.timeout).count());
+  const auto password = options.password ? os::ask_for_password(options.password) : std::string();
+  // Values in dbname override earlier settings; later settings override those in dbname.
+  std::vector<std::pair<const char*, const char*>> settings = {
+      {"fallback_application_name", "syncguard"},
+      // Detects a dead peer within a minute instead of the two hours that are the default of most systems.
+      {"keepalives_idle", "30"},
+      {"keepalives_interval", "10"},
+      {"keepalives_count", "3"},
+      {"tcp_user_timeout", "60000"},
+      // If there are several hosts, only the primary can hold locks.
+      {"target_session_attrs", has_several_hosts(options.connection) ? "read-write" : "any"},
+      {"dbname", options.connection.c_str()},
+      {"connect_timeout", seconds.c_str()},
+      {"client_encoding", "UTF8"}};
+  if (!password.empty()) settings.emplace_back("password", password.c_str());
+  settings.emplace_back(nullptr, nullptr);
+  std::vector<const char*> names;
+  std::vector<const char*> values;
+  for (const auto& [name, value] : settings) {
+    names.push_back(name);
+    values.push_back(value);
+  }
   constexpr int expand_dbname = 1;
-  return PQconnectdbParams(names.data(), values.data(), expand_dbname);
+  auto* const connection = PQconnectStartParams(names.data(), values.data(), expand_dbname);
+  // By default, libpq prints notices of the server as they are. This can be changed only after the start.
+  PQsetNoticeProcessor(
+      connection, [](void*, const char*) {}, nullptr);
+  // Only libpq's blocking functions leave a silent address for the next one. PQreset is one of them, and starts again.
+  if (!connects_soon(connection)) PQreset(connection);
+  return connection;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -51,7 +144,7 @@ std::int64_t Rows::number(int row, int column) const {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size()) {
-    throw LockError(ErrorCode::internal, "PostgreSQL answered something that its statements never do");
+    throw LockError(ErrorCode::internal, "unexpected reply from PostgreSQL");
   }
   return value;
 }
@@ -59,34 +152,29 @@ std::int64_t Rows::number(int row, int column) const {
 // ---------------------------------------------------------------------------------------------------------------------
 // Connecting
 
-asio::awaitable<std::unique_ptr<Connection>> Connection::open(const std::string& connection,
-                                                              std::chrono::milliseconds connect_timeout, bool prepare,
+asio::awaitable<std::unique_ptr<Connection>> Connection::open(ConnectOptions options,
                                                               const asio::any_io_executor& executor,
                                                               CallLimits limits) {
-  std::function<OwnedConnection()> connect = [connection, connect_timeout] {
-    return OwnedConnection(connect_blocking(connection, connect_timeout), PQfinish);
+  std::function<OwnedConnection()> connect = [options = std::move(options)] {
+    return OwnedConnection(connect_blocking(options), PQfinish);
   };
-  auto connected = co_await async::run_aside("syncguard-pg", std::move(connect), limits,
-                                             "PostgreSQL could not be connected to in time");
-  if (PQstatus(connected.get()) != CONNECTION_OK) throw connect_error(words_of(connected.get()));
-  co_return std::make_unique<Connection>(executor, connected.release(), prepare);
+  auto connected =
+      co_await async::run_on_thread("syncguard-pg", std::move(connect), limits, "timed out connecting to PostgreSQL");
+  if (PQstatus(connected.get()) != CONNECTION_OK) throw connect_error(error_message(connected.get()));
+  co_return std::make_unique<Connection>(executor, connected.release());
 }
 
-Connection::Connection(const asio::any_io_executor& executor, pg_conn* connection, bool prepare)
+Connection::Connection(const asio::any_io_executor& executor, pg_conn* connection)
     : connection_(connection),
       cancel_(PQgetCancel(connection), PQfreeCancel),
       descriptor_(executor, PQsocket(connection)),
-      fork_guard_(PQsocket(connection)),
-      prepare_(prepare) {
+      fork_guard_(PQsocket(connection)) {
   PQsetnonblocking(connection_, 1);
   PQenterPipelineMode(connection_);
-  // What the server says beside its answers is for nobody.
-  PQsetNoticeProcessor(
-      connection_, [](void*, const char*) {}, nullptr);
 }
 
 Connection::~Connection() {
-  // The descriptor is libpq's; its number is somebody else's as soon as it is closed.
+  // libpq owns the descriptor; after it is closed, its number may be reused.
   descriptor_.release();
   fork_guard_.reset();
   PQfinish(connection_);
@@ -96,8 +184,8 @@ Connection::~Connection() {
 // Statements
 
 void Connection::throw_lost() const {
-  throw core::with_cause(ErrorCode::service_unavailable, "the connection to PostgreSQL was lost", words_of(connection_),
-                         Effect::in_doubt);
+  throw core::with_cause(ErrorCode::service_unavailable, "the connection to PostgreSQL was lost",
+                         error_message(connection_), Effect::in_doubt);
 }
 
 asio::awaitable<void> Connection::wait(asio::posix::stream_descriptor::wait_type what) {
@@ -116,87 +204,108 @@ asio::awaitable<void> Connection::flush() {
 }
 
 asio::awaitable<pg_result*> Connection::next_result() {
-  while (PQisBusy(connection_) != 0) {
-    co_await wait(asio::posix::stream_descriptor::wait_read);
-    if (PQconsumeInput(connection_) == 0) throw_lost();
-  }
-  co_return PQgetResult(connection_);
-}
-
-void Connection::send(const Statement& statement, std::vector<std::string>& prepares) {
-  std::vector<const char*> values;
-  values.reserve(statement.values.size());
-  for (const auto& value : statement.values) values.push_back(value.c_str());
-  const int count = static_cast<int>(values.size());
-  int sent = 1;
-  if (prepare_) {
-    const auto name = std::string(statement.name) + "_" + std::to_string(std::hash<std::string>{}(*statement.sql));
-    if (!prepared_.contains(name) && std::ranges::find(prepares, name) == prepares.end()) {
-      sent = PQsendPrepare(connection_, name.c_str(), statement.sql->c_str(), 0, nullptr);
-      prepares.push_back(name);
-    }
-    sent = sent != 0 ? PQsendQueryPrepared(connection_, name.c_str(), count, values.data(), nullptr, nullptr, 0) : 0;
-  } else {
-    sent = PQsendQueryParams(connection_, statement.sql->c_str(), count, nullptr, values.data(), nullptr, nullptr, 0);
-  }
-  if (sent == 0) throw_lost();
-}
-
-asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) {
-  // What libpq will answer, in order: for each statement, perhaps first that it was prepared.
-  std::vector<std::string> prepares;
-  std::vector<const Statement*> answers;  // null: something was prepared
-  for (const auto& statement : statements) {
-    const auto before = prepares.size();
-    send(statement, prepares);
-    if (prepares.size() != before) answers.push_back(nullptr);
-    answers.push_back(&statement);
-  }
-  if (PQpipelineSync(connection_) == 0) throw_lost();
-  co_await flush();
-
-  std::optional<Rows> wanted;
-  std::optional<LockError> failure;
-  const auto* const wanted_statement = &statements[statements.size() > 1 ? statements.size() - 2 : 0];
-  std::size_t answered = 0;
-  std::size_t prepared = 0;
   for (;;) {
-    auto* result = co_await next_result();
+    while (PQisBusy(connection_) != 0) {
+      co_await wait(asio::posix::stream_descriptor::wait_read);
+      consume_input();
+    }
+    auto* const result = PQgetResult(connection_);
     if (result == nullptr) {
+      // A null result separates the results of two statements.
       if (PQstatus(connection_) != CONNECTION_OK) throw_lost();
       continue;
     }
+    const auto status = PQresultStatus(result);
+    if (status != PGRES_COPY_IN && status != PGRES_COPY_OUT && status != PGRES_COPY_BOTH) co_return result;
+    // We send no COPY statement, and libpq would return this result forever.
+    PQclear(result);
+    refuse_reply("unexpected reply from PostgreSQL");
+  }
+}
+
+// libpq buffers input without a limit until a result is complete. The largest legitimate reply, that of a cleanup, has
+// about two megabytes.
+void Connection::consume_input() {
+  constexpr std::int64_t limit = 16 * 1024 * 1024;
+  // The minimum that libpq reads at once. More input may arrive in the meantime.
+  constexpr int min_read = 8192;
+  const auto unread = [this] {
+    int bytes = 0;
+    return ioctl(PQsocket(connection_), FIONREAD, &bytes) == 0 ? bytes : 0;
+  };
+  const int before = unread();
+  if (PQconsumeInput(connection_) == 0) throw_lost();
+  received_ += std::max(before - unread(), std::min(before, min_read));
+  if (received_ > limit) refuse_reply("PostgreSQL's reply is larger than any that locks need: is this PostgreSQL?");
+}
+
+void Connection::refuse_reply(const char* message) {
+  closed_ = true;
+  throw LockError(ErrorCode::internal, message, Effect::in_doubt);
+}
+
+asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) {
+  send(statements);
+  co_return co_await receive(statements);
+}
+
+void Connection::send(const std::vector<Statement>& statements) {
+  received_ = 0;
+  for (const auto& statement : statements) {
+    std::vector<const char*> values;
+    values.reserve(statement.values.size());
+    for (const auto& value : statement.values) values.push_back(value.c_str());
+    if (PQsendQueryParams(connection_, statement.sql->c_str(), static_cast<int>(values.size()), nullptr, values.data(),
+                          nullptr, nullptr, 0) == 0) {
+      throw_lost();
+    }
+  }
+  if (PQpipelineSync(connection_) == 0 || PQflush(connection_) < 0) throw_lost();
+}
+
+asio::awaitable<Rows> Connection::receive(const std::vector<Statement>& statements) {
+  co_await flush();
+  std::optional<Rows> last;
+  std::optional<LockError> failure;
+  // The index of the statement whose result comes next.
+  std::size_t answered = 0;
+  for (;;) {
+    auto* const result = co_await next_result();
     Rows rows(result);
     const auto status = PQresultStatus(result);
     if (status == PGRES_PIPELINE_SYNC) break;
     const bool worked = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
     if (!worked && status != PGRES_PIPELINE_ABORTED && !failure) {
-      const char* sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-      failure = server_error(sqlstate != nullptr ? sqlstate : "", PQresultErrorMessage(result));
-      // The server ends the connection: nobody knows how far it came.
+      const auto field = [result](int name) {
+        const char* const text = PQresultErrorField(result, name);
+        return std::string(text != nullptr ? text : "");
+      };
+      const auto sqlstate = field(PG_DIAG_SQLSTATE);
+      // 0A000 means, among other things, that tables were changed. A new connection helps in both cases.
+      read_only_ = read_only_ || sqlstate == "25006" || sqlstate == "0A000";
+      // The context of an error names the failed statement inside a function. An error after the last statement comes
+      // from the commit.
+      const auto where = (answered < statements.size() ? *statements[answered].sql : "") + field(PG_DIAG_CONTEXT);
+      failure = server_error(sqlstate, PQresultErrorMessage(result), where);
+      // The connection is closed, so it is unknown whether the request took effect.
       if (PQstatus(connection_) != CONNECTION_OK) failure = failure->as_in_doubt();
     }
-    if (answered < answers.size()) {
-      const auto* statement = answers[answered++];
-      if (statement == nullptr) {
-        if (worked) prepared_.emplace(prepares[prepared]);
-        ++prepared;
-      } else if (statement == wanted_statement && worked) {
-        wanted.emplace(std::move(rows));
-      }
-    }
+    if (worked && (status == PGRES_TUPLES_OK || !last)) last.emplace(std::move(rows));
+    ++answered;
   }
   if (PQtransactionStatus(connection_) != PQTRANS_IDLE) co_await roll_back();
   if (!listens_) {
-    // Behind a pooler, somebody else's may come here.
+    // Behind a pooler, notifications of other clients may arrive here.
     while (auto* notification = PQnotifies(connection_)) PQfreemem(notification);
   }
   if (failure) throw LockError(*failure);
-  if (!wanted) throw LockError(ErrorCode::internal, "PostgreSQL did not answer everything", Effect::in_doubt);
-  co_return std::move(*wanted);
+  if (answered != statements.size()) {
+    throw LockError(ErrorCode::internal, "incomplete reply from PostgreSQL", Effect::in_doubt);
+  }
+  co_return std::move(*last);
 }
 
-// After an error inside a transaction.
+// Ends the transaction after an error.
 asio::awaitable<void> Connection::roll_back() {
   if (PQsendQueryParams(connection_, "ROLLBACK", 0, nullptr, nullptr, nullptr, nullptr, 0) == 0 ||
       PQpipelineSync(connection_) == 0) {
@@ -204,30 +313,34 @@ asio::awaitable<void> Connection::roll_back() {
   }
   co_await flush();
   for (;;) {
-    auto* result = co_await next_result();
-    if (result == nullptr) {
-      if (PQstatus(connection_) != CONNECTION_OK) throw_lost();
-      continue;
-    }
+    auto* const result = co_await next_result();
     const Rows rows(result);
     if (PQresultStatus(result) == PGRES_PIPELINE_SYNC) co_return;
   }
 }
 
-bool Connection::is_open() const noexcept { return !closed_ && PQstatus(connection_) == CONNECTION_OK; }
+Security Connection::security() const {
+  Security security{.local = is_local(PQsocket(connection_)), .encrypted = PQsslInUse(connection_) != 0};
+  const std::unique_ptr<PQconninfoOption, void (*)(PQconninfoOption*)> options(PQconninfo(connection_), PQconninfoFree);
+  for (const auto* option = options.get(); option != nullptr && option->keyword != nullptr; ++option) {
+    if (std::string_view(option->keyword) == "sslmode" && option->val != nullptr) security.sslmode = option->val;
+  }
+  return security;
+}
+
+bool Connection::is_open() const noexcept { return !closed_ && !read_only_ && PQstatus(connection_) == CONNECTION_OK; }
 
 bool Connection::is_usable() {
-  if (closed_ || PQstatus(connection_) != CONNECTION_OK || PQtransactionStatus(connection_) != PQTRANS_IDLE)
-    return false;
-  // Between operations a server says nothing, unless that it ends the connection.
+  if (!is_open() || PQtransactionStatus(connection_) != PQTRANS_IDLE) return false;
+  // Between operations a server sends nothing, unless it closes the connection.
   pollfd waiting{.fd = PQsocket(connection_), .events = POLLIN, .revents = 0};
   return poll(&waiting, 1, 0) == 0;
 }
 
-std::function<void()> Connection::canceller() const {
+std::function<void()> Connection::cancel_function() const {
   return [request = cancel_] {
-    std::array<char, 256> words{};
-    if (request) PQcancel(request.get(), words.data(), static_cast<int>(words.size()));
+    std::array<char, 256> error{};
+    if (request) PQcancel(request.get(), error.data(), static_cast<int>(error.size()));
   };
 }
 
@@ -242,19 +355,21 @@ asio::awaitable<std::vector<std::string>> Connection::notifications(std::chrono:
       PQfreemem(notification);
     }
   };
-  // Those that came with the answers to statements.
+  // Notifications that arrived together with replies to statements.
   collect();
   listens_ = true;
-  const async::Patience patience(descriptor_.get_executor(), until, [this] {
+  received_ = 0;
+  const async::ScopedTimeout scoped_timeout(descriptor_.get_executor(), until, [this] {
     asio::error_code ignored;
     descriptor_.cancel(ignored);
   });
-  while (payloads.empty() && !patience.ran_out()) {
+  while (payloads.empty() && !scoped_timeout.has_expired()) {
     asio::error_code error;
     co_await descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
                                     asio::redirect_error(asio::use_awaitable, error));
-    if (patience.ran_out()) break;
-    if (error || closed_ || PQconsumeInput(connection_) == 0) throw_lost();
+    if (scoped_timeout.has_expired()) break;
+    if (error || closed_) throw_lost();
+    consume_input();
     collect();
   }
   co_return payloads;

@@ -1,7 +1,8 @@
-// One connection to PostgreSQL: libpq, without ever blocking.
+// One connection to PostgreSQL: libpq in non-blocking mode.
 #pragma once
 
-#include "net/fork_guard.hpp"
+#include "os/fork.hpp"
+#include "os/password.hpp"
 
 #include <syncguard/backend.hpp>
 #include <syncguard/postgres.hpp>
@@ -15,9 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 struct pg_cancel;
@@ -26,13 +25,31 @@ struct pg_result;
 
 namespace syncguard::postgres {
 
-// Connects, and waits for it; PQstatus says whether that worked.
-pg_conn* connect_blocking(const std::string& connection, std::chrono::milliseconds timeout);
+// How to connect.
+struct ConnectOptions {
+  // libpq's connection string.
+  std::string connection;
+  // The timeout for each host.
+  std::chrono::milliseconds timeout;
+  // Called for each connection, if set.
+  os::PasswordCallback password{};
+};
 
-// A statement with its values. It is prepared under its name and a hash of its text: behind a pooler, others may have
-// prepared their own under the same name.
+// Connects, and blocks until that succeeds or fails; see PQstatus. Notices from the server are discarded. Throws
+// LockError if the password callback fails.
+pg_conn* connect_blocking(const ConnectOptions& options);
+
+// How a connection is protected against eavesdropping and against a false server.
+struct Security {
+  // Through a Unix socket, or within this host.
+  bool local = false;
+  bool encrypted = false;
+  // The value that libpq applies, from the URL, service file or environment.
+  std::string sslmode{};
+};
+
+// A statement with its parameters. Not prepared by name, because a transaction pooler may not keep prepared statements.
 struct Statement {
-  std::string_view name;
   const std::string* sql;
   std::vector<std::string> values{};
 };
@@ -44,7 +61,7 @@ class Rows {
 
   [[nodiscard]] int count() const noexcept;
   [[nodiscard]] std::string text(int row, int column) const;
-  // Throws LockError(internal) if it is no number.
+  // Throws LockError(internal) if the text is not a number.
   [[nodiscard]] std::int64_t number(int row, int column) const;
 
  private:
@@ -55,54 +72,65 @@ class Rows {
 // Used by one coroutine at a time.
 class Connection {
  public:
-  // Connects on a thread of its own, since libpq resolves names and reads files while it does. Throws LockError. A
-  // thread that hangs is left behind, and ends by itself.
-  static asio::awaitable<std::unique_ptr<Connection>> open(const std::string& connection,
-                                                           std::chrono::milliseconds connect_timeout, bool prepare,
+  // Connects on a separate thread, because libpq resolves names and reads files while connecting. Throws LockError. A
+  // thread that hangs is detached.
+  static asio::awaitable<std::unique_ptr<Connection>> open(ConnectOptions options,
                                                            const asio::any_io_executor& executor, CallLimits limits);
 
-  // Takes over what libpq opened.
-  Connection(const asio::any_io_executor& executor, pg_conn* connection, bool prepare);
+  // Takes ownership of the libpq connection.
+  Connection(const asio::any_io_executor& executor, pg_conn* connection);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Sends all statements at once and returns the rows of the last but one, which comes before a COMMIT; or of the last,
-  // where there is only one. Throws LockError; afterwards is_usable() says whether the connection is still good, and no
-  // transaction is open on it. Errors are in doubt if the connection was lost.
+  // Sends all statements together, as one transaction, and returns the rows of the last one that returns any. Throws
+  // LockError; afterwards is_usable() says whether the connection can be reused, and no transaction is open on it.
+  // Errors are in doubt if the connection was lost.
   asio::awaitable<Rows> run(const std::vector<Statement>& statements);
+  // The two halves of run(). send() does not wait, and need not run on the connection's executor.
+  void send(const std::vector<Statement>& statements);
+  asio::awaitable<Rows> receive(const std::vector<Statement>& statements);
 
-  // False after the connection was lost.
+  [[nodiscard]] Security security() const;
+
+  // False after the connection was lost, or the server turned out to be read-only.
   [[nodiscard]] bool is_open() const noexcept;
-  // False after the connection was lost, or closed by the server while nobody used it.
+  // True after the server turned out to be read-only, like an old primary after a failover. Other connections to that
+  // server are useless, too.
+  [[nodiscard]] bool is_read_only() const noexcept { return read_only_; }
+  // False after the connection was lost, or closed by the server while idle.
   [[nodiscard]] bool is_usable();
 
-  // Ends, on the server, what run() does. On any thread, also when the connection is gone; blocks for as long as
-  // connecting takes.
-  [[nodiscard]] std::function<void()> canceller() const;
+  // Returns a function that asks the server to cancel the current run(). Any thread may call it, even after this
+  // connection was destroyed. It blocks for as long as connecting takes.
+  [[nodiscard]] std::function<void()> cancel_function() const;
 
-  // For a connection that listens: the payloads of all notifications, as soon as there are some, or none by the given
-  // time. Throws LockError when the connection is lost.
+  // For a listening connection: waits for notifications and returns their payloads; empty if none arrives by the given
+  // time. Throws LockError if the connection is lost.
   asio::awaitable<std::vector<std::string>> notifications(std::chrono::steady_clock::time_point until);
-  // Makes what is under way fail. Only where the executor is a strand, and on it.
+  // Makes pending operations fail. The executor must be a strand, and the caller must run on it.
   void close() noexcept;
 
  private:
   asio::awaitable<void> wait(asio::posix::stream_descriptor::wait_type what);
   asio::awaitable<void> flush();
+  // Never null. Throws LockError for a reply that cannot belong to our statements.
   asio::awaitable<pg_result*> next_result();
+  // Throws LockError if the connection is lost, or the server sends too much.
+  void consume_input();
+  [[noreturn]] void refuse_reply(const char* message);
   asio::awaitable<void> roll_back();
-  void send(const Statement& statement, std::vector<std::string>& prepares);
   [[noreturn]] void throw_lost() const;
 
   pg_conn* const connection_;
   const std::shared_ptr<pg_cancel> cancel_;
   asio::posix::stream_descriptor descriptor_;
   bool closed_ = false;
+  // The number of bytes since the last request or notification.
+  std::int64_t received_ = 0;
   bool listens_ = false;
-  std::optional<net::ForkGuard> fork_guard_;
-  const bool prepare_;
-  std::set<std::string, std::less<>> prepared_;
+  std::optional<os::ForkGuard> fork_guard_;
+  bool read_only_ = false;
 };
 
 }  // namespace syncguard::postgres

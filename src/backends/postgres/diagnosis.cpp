@@ -1,16 +1,14 @@
 #include "backends/postgres/diagnosis.hpp"
 
-#include "async/system_now.hpp"
-#include "async/wake_up.hpp"
-#include "core/clock_skew.hpp"
+#include "async/event.hpp"
+#include "core/expiry.hpp"
 #include "core/findings.hpp"
+#include "os/clocks.hpp"
 #include "postgres_sql.hpp"
-
-#include <libpq-fe.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -40,7 +38,12 @@ enum Column : int {
   exists,
   columns,
   indexes,
-  refused
+  refused,
+  attached,
+  open_schemas,
+  encoding,
+  standbys,
+  synchronous_standbys
 };
 enum Table : int { locks, counters, waiters };
 
@@ -64,38 +67,45 @@ std::string missing_of(std::initializer_list<std::string_view> wanted, const std
   return missing;
 }
 
-// As libpq would have it: from the URL, else from the environment or its default.
-std::string libpq_setting(const std::string& connection, const char* keyword) {
-  const auto value_in = [&](PQconninfoOption* options) {
-    const std::unique_ptr<PQconninfoOption, void (*)(PQconninfoOption*)> owned(options, PQconninfoFree);
-    for (const auto* option = options; option != nullptr && option->keyword != nullptr; ++option) {
-      if (std::strcmp(option->keyword, keyword) == 0 && option->val != nullptr) return std::string(option->val);
+}  // namespace
+
+Finding encryption(const std::string& check, const Security& security) {
+  if (security.local) return fine(check, "not needed: the server is on this host");
+  const std::string advice =
+      "add sslmode=verify-full to the URL, and sslrootcert if you use your own certificate authority";
+  if (!security.encrypted) return warning(check, "the connection to a remote server is not encrypted", advice);
+  if (security.sslmode == "verify-full") return fine(check, "encrypted, and the server is verified (verify-full)");
+  return warning(check, "with sslmode " + security.sslmode + " the server that receives the password is not verified",
+                 advice);
+}
+
+namespace {
+
+// SyncGuard attaches nothing to the tables; any trigger or rule runs with every operation, as its user.
+Finding attachments(const Rows& rows, const Tables& tables) {
+  std::string found;
+  for (const auto& [table, name] : {std::pair{locks, &tables.locks()}, std::pair{counters, &tables.counters()},
+                                    std::pair{waiters, &tables.waiters()}}) {
+    if (const auto those = rows.text(table, attached); !those.empty()) {
+      found += (found.empty() ? "" : "; ") + *name + ": " + those;
     }
-    return std::string();
-  };
-  const auto given = value_in(PQconninfoParse(connection.c_str(), nullptr));
-  return given.empty() ? value_in(PQconndefaults()) : given;
+  }
+  if (found.empty()) return fine("triggers", "none, and no rules");
+  return warning("triggers", found + ": code of another role that runs as this user with every operation",
+                 "drop those that you do not recognize");
 }
 
-// Of a list of hosts, any may be the one that is connected to.
-bool is_local(const std::string& hosts) {
-  return std::ranges::all_of(parts_of(hosts), [](std::string_view host) {
-    return host.empty() || host.starts_with('/') || host.starts_with('@') || host == "localhost" ||
-           host.starts_with("127.") || host == "::1";
-  });
+// This library uses no objects of the search path, but other programs may.
+Finding search_path(const Rows& rows) {
+  const auto open = rows.text(0, open_schemas);
+  if (open.empty()) return fine("search path", "only owners can create objects in its schemas");
+  return warning(
+      "search path",
+      "other roles may create objects in " + open + ": this library uses none of them, but other programs may",
+      "REVOKE CREATE ON SCHEMA … FROM PUBLIC and from the roles that have it");
 }
 
-Finding encryption(const std::string& connection) {
-  const auto host = libpq_setting(connection, "host");
-  const auto address = libpq_setting(connection, "hostaddr");
-  if (is_local(host) && is_local(address)) return fine("TLS", "not needed: the server is on this host");
-  const auto mode = libpq_setting(connection, "sslmode");
-  if (mode == "verify-full") return fine("TLS", "sslmode is verify-full");
-  return warning("TLS", "with sslmode " + mode + " nobody verifies whom the password goes to",
-                 "add sslmode=verify-full to the URL, and sslrootcert where the certificate is your own");
-}
-
-void look_at_tables(const Rows& rows, const Tables& tables, std::vector<Finding>& findings) {
+void check_tables(const Rows& rows, const FoundTables& found, const Tables& tables, std::vector<Finding>& findings) {
   const auto there = [&](Table table) { return rows.text(table, exists) == "t"; };
   std::string missing;
   if (!there(locks)) missing = tables.locks();
@@ -104,13 +114,14 @@ void look_at_tables(const Rows& rows, const Tables& tables, std::vector<Finding>
     findings.push_back(failure("tables", missing + " not there", run_setup));
     return;
   }
-  findings.push_back(fine("tables", tables.locks() + " and " + tables.counters() + " are there"));
+  findings.push_back(fine("tables", tables.locks() + " of " + found.locks->owner + " and " + tables.counters() +
+                                        " of " + found.counters->owner + " are there"));
 
   const auto denied = rows.text(locks, refused).empty() ? rows.text(counters, refused) : rows.text(locks, refused);
   if (denied.empty()) {
-    findings.push_back(fine("authorised", "to read and write the tables"));
+    findings.push_back(fine("authorized", "to read and write the tables"));
   } else {
-    findings.push_back(failure("authorised", "this user may not " + denied + " on the tables",
+    findings.push_back(failure("authorized", "this user may not " + denied + " on the tables",
                                "GRANT SELECT, INSERT, UPDATE, DELETE on both to it"));
   }
 
@@ -121,36 +132,88 @@ void look_at_tables(const Rows& rows, const Tables& tables, std::vector<Finding>
       missing_of({"fence_key text", "fence bigint", "key_debug text"}, rows.text(counters, columns));
   if (!wrong_counters.empty()) wrong += (wrong.empty() ? "" : ", ") + wrong_counters;
   if (wrong.empty()) {
-    findings.push_back(fine("columns", "as they should be"));
+    findings.push_back(fine("columns", "as expected"));
   } else {
     findings.push_back(failure("columns", "missing, or of another type: " + wrong,
-                               "these tables belong to something else: name others with table and fence_table"));
+                               "these tables belong to another program: choose others with table and fence_table"));
   }
+
+  if (found.locks->has_holder) {
+    findings.push_back(fine("holder labels", "stored with the locks"));
+  } else {
+    findings.push_back(
+        warning("holder labels",
+                "not stored: " + tables.locks() + " has no columns holder and holder_lock_id that this user may use",
+                run_setup));
+  }
+
+  findings.push_back(attachments(rows, tables));
 
   auto unique = missing_of({"unique key", "unique lock_id"}, rows.text(locks, indexes));
   const auto unique_counters = missing_of({"unique fence_key"}, rows.text(counters, indexes));
   if (!unique_counters.empty()) unique += (unique.empty() ? "" : ", ") + unique_counters;
   if (!unique.empty()) {
     findings.push_back(
-        failure("indexes", "missing or invalid: " + unique, run_setup + "; a primary key only ALTER TABLE adds"));
+        failure("indexes", "missing or invalid: " + unique, run_setup + "; add a primary key with ALTER TABLE"));
   } else if (const auto slow = missing_of({"expires_at_ms"}, rows.text(locks, indexes)); !slow.empty()) {
-    findings.push_back(warning("indexes", "missing or invalid: " + slow + ", so that cleaning up is slow", run_setup));
+    findings.push_back(warning("indexes", "missing or invalid: " + slow + "; cleanup is slow without it", run_setup));
   } else {
-    findings.push_back(fine("indexes", "as they should be"));
+    findings.push_back(fine("indexes", "as expected"));
   }
 
   if (!there(waiters)) {
-    findings.push_back(warning("queue", tables.waiters() + " not there, so that waiting polls", run_setup));
-  } else if (const auto no = rows.text(waiters, refused); !no.empty()) {
+    findings.push_back(warning("queue", tables.waiters() + " not there, so waiters poll", run_setup));
+  } else if (!found.owns_queue()) {
     findings.push_back(warning("queue",
-                               "this user may not " + no + " on " + tables.waiters() + ", so that waiting polls",
+                               tables.waiters() + " belongs to " + found.waiters->owner +
+                                   " and not to the owner of the locks: it is not used, so waiters poll",
+                               "drop it or change its owner, and " + run_setup));
+  } else if (const auto no = rows.text(waiters, refused); !no.empty()) {
+    findings.push_back(warning("queue", "this user may not " + no + " on " + tables.waiters() + ", so waiters poll",
                                "GRANT SELECT, INSERT, UPDATE, DELETE on it"));
+  } else if (!found.waiters->has_reservation) {
+    findings.push_back(
+        warning("queue", tables.waiters() + " was created by an older version: distant waiters get too little time",
+                run_setup));
   } else {
     findings.push_back(fine("queue", tables.waiters() + " is there: waiters are served in order"));
   }
 }
 
-void look_at_server(const Rows& rows, std::vector<Finding>& findings) {
+Finding functions(FoundFunctions found, const Tables& tables) {
+  switch (found) {
+    case FoundFunctions::usable:
+      return fine("functions", "installed: an operation is one call");
+    case FoundFunctions::missing:
+      return warning("functions", "missing, so operations are slower", run_setup);
+    case FoundFunctions::foreign:
+      return warning("functions", "they belong to a role other than the owner of the locks: they are not called",
+                     "drop them or change their owner, and " + run_setup);
+    case FoundFunctions::not_executable:
+      break;
+  }
+  const auto [acquire, release, extend, join, leave] = tables.functions();
+  return warning("functions", "this user may not call them, so operations are slower",
+                 "GRANT EXECUTE ON FUNCTION " + acquire.signature + ", " + release.signature + ", " + extend.signature +
+                     ", " + join.signature + ", " + leave.signature + " to it");
+}
+
+// What a failover loses: a grant waits until the synchronous standbys have it, and does not wait for others.
+Finding replication(const Rows& rows) {
+  const std::string check = "replication";
+  const auto count = rows.number(0, standbys);
+  const auto connected = std::to_string(count) + (count == 1 ? " standby" : " standbys");
+  const auto names = rows.text(0, synchronous_standbys);
+  if (!names.empty()) {
+    return fine(check,
+                connected + " connected; a failover to a synchronous one loses no lock (synchronous_standby_names)");
+  }
+  if (count == 0) return fine(check, "a primary without standbys");
+  return warning(check, connected + " connected, none synchronous: a failover can lose the newest locks",
+                 "set synchronous_standby_names, or check fences in the store that the lock protects");
+}
+
+void check_server(const Rows& rows, std::vector<Finding>& findings) {
   constexpr std::int64_t oldest = 130000;
   const auto name = "PostgreSQL " + rows.text(0, version);
   if (rows.number(0, version_number) >= oldest) {
@@ -166,22 +229,29 @@ void look_at_server(const Rows& rows, std::vector<Finding>& findings) {
         failure("writable", "default_transaction_read_only is on for this user or database", "turn it off"));
   } else {
     findings.push_back(fine("writable", "a primary that can be written to"));
+    findings.push_back(replication(rows));
   }
   const auto level = rows.text(0, isolation);
   if (level == "read committed") {
     findings.push_back(fine("isolation", "read committed by default"));
   } else {
-    findings.push_back(warning("isolation",
-                               level + " by default: this library asks for read committed by itself, others may not",
-                               "set default_transaction_isolation to read committed for this user"));
+    findings.push_back(
+        warning("isolation", level + " by default: this library sets read committed itself, but other programs may not",
+                "set default_transaction_isolation to read committed for this user"));
   }
   const auto commit = rows.text(0, synchronous_commit);
   if (commit == "off") {
-    findings.push_back(warning("synchronous_commit",
-                               "off by default: this library turns it on for what it writes, others may not",
-                               "set synchronous_commit to on for this user"));
+    findings.push_back(warning(
+        "synchronous_commit", "off by default: this library turns it on for its own writes, but other programs may not",
+        "set synchronous_commit to on for this user"));
   } else {
     findings.push_back(fine("synchronous_commit", commit));
+  }
+  if (rows.text(0, encoding) == "UTF8") {
+    findings.push_back(fine("encoding", "UTF8"));
+  } else {
+    findings.push_back(failure("encoding", rows.text(0, encoding) + ": not every key can be stored",
+                               "use a database whose encoding is UTF8"));
   }
   if (rows.text(0, fsync_setting) == "on") {
     findings.push_back(fine("fsync", "on"));
@@ -190,73 +260,154 @@ void look_at_server(const Rows& rows, std::vector<Finding>& findings) {
   }
 }
 
-// Whether a waiter hears what it is told. Through a pooler that gives each transaction another connection, it does not.
-asio::awaitable<void> look_at_listening(const Examiner& examiner, const PostgresOptions& options,
-                                        std::vector<Finding>& findings) {
-  const std::string past_the_pooler = "name a listen_url that leads to the server itself";
+// Checks whether notifications reach a waiter, which they do not through a transaction pooler. Returns the security of
+// the listening connection, if there is one.
+asio::awaitable<std::optional<Security>> check_listening(Session& session, CallLimits limits,
+                                                         std::vector<Finding>& findings) {
+  const std::string bypass_pooler = "set listen_url to an address that bypasses the pooler";
   try {
-    const auto listener = co_await examiner.listener();
-    if (!listener) {
-      if (options.listen_url != "off") co_return;  // the queue is not there, which has been said
-      findings.push_back(warning("listening", "turned off by listen_url, so that waiting polls", past_the_pooler));
-      co_return;
+    const auto wake_listener = co_await session.wake_listener(limits);
+    if (!wake_listener) {
+      if (session.options().listen_url != "off")
+        co_return std::nullopt;  // there is no queue, which is already a finding
+      findings.push_back(warning("listening", "turned off by listen_url: waiters poll", bypass_pooler));
+      co_return std::nullopt;
     }
     const auto id = LockId::generate();
-    const auto heard = std::make_shared<async::WakeUp>();
-    const std::function<void()> wake = [heard] { heard->wake(); };
+    const async::Event received_wake_up;
+    const std::function<void()> wake = [received_wake_up] { received_wake_up.set(); };
     const struct Leave {
-      Listener& listener;
+      WakeListener& wake_listener;
       const LockId& id;
-      ~Leave() { listener.remove(id); }
-    } leave{*listener, id};
-    co_await listener->add(id, wake, examiner.limits);
-    std::string name = "notify";
+      ~Leave() { wake_listener.remove(id); }
+    } leave{*wake_listener, id};
+    co_await wake_listener->add(id, wake, limits);
     std::string sql = "SELECT pg_notify('syncguard_wake', $1)";
     std::vector<std::string> values = {id.str()};
-    (void)co_await examiner.ask(std::move(name), std::move(sql), std::move(values));
-    const auto patience = std::min(examiner.limits.deadline, steady_clock::now() + std::chrono::seconds(1));
-    const auto reason = co_await heard->wait(patience, examiner.limits.stop);
-    async::expect_no_stop(examiner.limits.stop);
-    findings.push_back(
-        reason == async::WakeUp::Reason::woken
-            ? fine("listening", "waiters are woken")
-            : warning("listening", "what waiters are told does not arrive, so that waiting polls", past_the_pooler));
+    (void)co_await session.ask(std::move(sql), std::move(values), limits);
+    const auto scoped_timeout = std::min(limits.deadline, steady_clock::now() + std::chrono::seconds(1));
+    const auto result = co_await received_wake_up.wait(scoped_timeout, limits.stop);
+    async::expect_no_stop(limits.stop);
+    findings.push_back(result == async::WaitResult::set
+                           ? fine("listening", "waiters are woken")
+                           : warning("listening", "notifications do not arrive: waiters poll", bypass_pooler));
+    co_return wake_listener->security();
   } catch (const LockError& error) {
-    findings.push_back(core::no_wake_ups("listening", error, past_the_pooler));
+    findings.push_back(core::no_wake_ups("listening", error, bypass_pooler));
   }
+  co_return std::nullopt;
+}
+
+// Operations hold these locks briefly. A session that keeps one blocks all keys with the same hash, and any role that
+// may connect can do that.
+asio::awaitable<void> check_advisory_locks(Session& session, CallLimits limits, std::vector<Finding>& findings) {
+  struct Holder {
+    std::string process;
+    std::string role;
+    auto operator<=>(const Holder&) const = default;
+  };
+  // The holders of each lock.
+  std::map<std::pair<std::string, std::string>, std::set<Holder>> kept;
+  constexpr std::chrono::milliseconds recheck_delay{500};
+  for (const bool again : {false, true}) {
+    std::string sql(sql::advisory_locks);
+    std::vector<std::string> values;
+    const Rows rows = co_await session.ask(std::move(sql), std::move(values), limits);
+    std::map<std::pair<std::string, std::string>, std::set<Holder>> held;
+    for (int row = 0; row < rows.count(); ++row) {
+      const std::pair lock{rows.text(row, 2), rows.text(row, 3)};
+      const Holder holder{.process = rows.text(row, 0), .role = rows.text(row, 1)};
+      if (!again || (kept.contains(lock) && kept[lock].contains(holder))) held[lock].insert(holder);
+    }
+    kept = std::move(held);
+    if (kept.empty()) break;
+    if (!again) {
+      (void)co_await async::sleep_until(std::min(limits.deadline, steady_clock::now() + recheck_delay), limits.stop);
+      async::expect_no_stop(limits.stop);
+    }
+  }
+  if (kept.empty()) {
+    findings.push_back(fine("advisory locks", "no session keeps one"));
+    co_return;
+  }
+  std::set<Holder> holders;
+  for (const auto& [lock, of_lock] : kept) holders.insert(of_lock.begin(), of_lock.end());
+  std::string names;
+  for (const auto& holder : holders) {
+    names += names.empty() ? "" : ", ";
+    names += holder.process == "0" ? "a prepared transaction"
+                                   : "process " + holder.process + (holder.role.empty() ? "" : " of " + holder.role);
+  }
+  findings.push_back(warning("advisory locks",
+                             names + " kept " + std::to_string(kept.size()) +
+                                 " for half a second: operations on keys that share them time out",
+                             "end that session with pg_terminate_backend if it is not yours"));
 }
 
 }  // namespace
 
-asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner, const PostgresOptions& options, Tables tables) {
+asio::awaitable<std::vector<Finding>> diagnose(Session& session, CallLimits limits) {
   std::vector<Finding> findings;
   std::optional<Rows> rows;
   try {
-    core::Contact contact;
-    for (int i = 0; i < core::Contact::requests; ++i) {
-      std::string name = "clock";
+    core::LatencyCheck latency_check;
+    for (int i = 0; i < core::LatencyCheck::requests; ++i) {
       std::string sql = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
       std::vector<std::string> values;
       const auto sent_at = steady_clock::now();
-      const Rows time = co_await examiner.ask(std::move(name), std::move(sql), std::move(values));
+      const Rows time = co_await session.ask(std::move(sql), std::move(values), limits);
       const auto took = steady_clock::now() - sent_at;
-      const auto host_time = async::system_now();
+      const auto host_time = os::system_now();
       const auto skew = core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took),
                                          Timestamp(milliseconds(time.number(0, 0))));
-      contact.answered(took, skew);
+      latency_check.add(took, skew);
     }
-    contact.report(findings);
-    std::string name = "diagnosis";
+    latency_check.report(findings);
+    FoundTables found;
+    std::optional<LockError> unclear;
+    try {
+      found = co_await session.find_tables(limits);
+    } catch (const LockError& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      unclear = error;
+    }
+    const auto schema = [](const std::optional<FoundTable>& table) { return table ? table->schema : std::string(); };
+    const auto tables = session.names().in_schemas(schema(found.locks), schema(found.counters));
     std::string sql(sql::diagnosis);
     std::vector<std::string> values = {tables.locks(), tables.counters(), tables.waiters()};
-    rows.emplace(co_await examiner.ask(std::move(name), std::move(sql), std::move(values)));
-    look_at_server(*rows, findings);
-    look_at_tables(*rows, tables, findings);
-    co_await look_at_listening(examiner, options, findings);
+    rows.emplace(co_await session.ask(std::move(sql), std::move(values), limits));
+    check_server(*rows, findings);
+    findings.push_back(search_path(*rows));
+    if (unclear) {
+      findings.push_back(failure("tables", unclear->what(), "name them with their schemas: table and fence_table"));
+    } else {
+      check_tables(*rows, found, tables, findings);
+    }
+    if (!unclear && found.locks && found.counters) {
+      const auto found_functions = co_await session.find_functions(tables, found, limits);
+      findings.push_back(functions(found_functions, tables));
+      const auto source = session.options().fences;
+      findings.push_back(core::fences(source, "a failover or a restore"));
+      if (source == FenceSource::clock && rows->text(counters, refused).find("SELECT") == std::string::npos) {
+        std::string highest_sql = tables.in(sql::highest_counter);
+        std::vector<std::string> no_values;
+        const Rows highest = co_await session.ask(std::move(highest_sql), std::move(no_values), limits);
+        findings.push_back(
+            core::fence_counters(static_cast<std::uint64_t>(std::max<std::int64_t>(highest.number(0, 0), 0)),
+                                 Timestamp(milliseconds(rows->number(0, server_time))),
+                                 highest.text(0, 1) == "t" ? core::Examined::all : core::Examined::some));
+      }
+    }
+    co_await check_advisory_locks(session, limits, findings);
+    const auto listening = co_await check_listening(session, limits, findings);
+    // Named before it is used: g++ 12 destroys temporaries of an expression with co_await twice.
+    const Security security = co_await session.security(limits);
+    findings.push_back(encryption("TLS", security));
+    if (listening && !session.options().listen_url.empty())
+      findings.push_back(encryption("TLS of listen_url", *listening));
   } catch (const LockError& error) {
-    findings.push_back(core::obstacle(error));
+    findings.push_back(core::unreachable(error));
   }
-  findings.push_back(encryption(options.connection));
   co_return findings;
 }
 

@@ -1,31 +1,21 @@
 // Whether a PostgreSQL server is fit for locks.
 #pragma once
 
-#include "backends/postgres/connection.hpp"
-#include "backends/postgres/listener.hpp"
-#include "backends/postgres/tables.hpp"
+#include "backends/postgres/session.hpp"
 
 #include <syncguard/diagnosis.hpp>
-#include <syncguard/postgres.hpp>
 
 #include <asio/awaitable.hpp>
 
-#include <functional>
-#include <memory>
+#include <string>
 #include <vector>
 
 namespace syncguard::postgres {
 
-// What it takes to find out. Each throws LockError.
-struct Examiner {
-  // Runs one statement, outside of transactions.
-  std::function<asio::awaitable<Rows>(std::string name, std::string sql, std::vector<std::string> values)> ask;
-  // Listens as a waiter does; null where waiters can only poll.
-  std::function<asio::awaitable<std::shared_ptr<Listener>>()> listener;
-  CallLimits limits;
-};
+// Rates an actual connection, not the settings in the URL.
+Finding encryption(const std::string& check, const Security& security);
 
-// Throws LockError(aborted) only.
-asio::awaitable<std::vector<Finding>> diagnose(Examiner examiner, const PostgresOptions& options, Tables tables);
+// Throws only LockError(aborted).
+asio::awaitable<std::vector<Finding>> diagnose(Session& session, CallLimits limits);
 
 }  // namespace syncguard::postgres

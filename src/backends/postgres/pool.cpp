@@ -6,19 +6,31 @@
 #include <asio/this_coro.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 namespace syncguard::postgres {
+namespace {
+
+using std::chrono::steady_clock;
+
+// How long not to open another connection after the server rejected one, while other connections work.
+constexpr std::chrono::seconds pause_after_refusal{1};
+
+}  // namespace
 
 Pool::Pool(const PostgresOptions& options)
-    : connection_(options.connection),
-      connect_timeout_(options.connect_timeout),
-      prepare_(options.prepare),
-      most_(options.pool) {}
+    : connect_options_{.connection = options.connection,
+                       .timeout = options.connect_timeout,
+                       .password = options.password_callback},
+      max_lifetime_(options.max_connection_lifetime),
+      max_idle_(options.max_idle_time),
+      max_size_(options.pool) {}
 
 asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
   const auto executor = co_await asio::this_coro::executor;
-  const auto waiter = std::make_shared<Waiter>();
+  const async::Promise<Pooled> promise;
   std::vector<Pooled> broken;
   bool opens = false;
   {
@@ -27,40 +39,63 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
     while (!idle_.empty()) {
       Pooled pooled = std::move(idle_.back());
       idle_.pop_back();
-      if (pooled.connection->is_usable()) co_return pooled;
-      // The server closed it meanwhile, and perhaps the others, too.
+      if (pooled.connection->is_usable() && !is_too_old(pooled)) co_return pooled;
+      // The server has closed this connection, and perhaps the other ones, too.
       --open_;
       broken.push_back(std::move(pooled));
     }
-    line_.push_back(waiter);
-    opens = count_one_more();
+    waiting_.push_back(promise);
+    opens = reserve_slot();
   }
   broken.clear();
   if (opens) open_one_more(executor);
 
-  const auto reason = co_await waiter->wake_up->wait(limits.deadline, limits.stop);
+  const auto result = co_await promise.ready().wait(limits.deadline, limits.stop);
   bool connecting = false;
+  std::exception_ptr last_failure;
   {
     const std::lock_guard lock(mutex_);
-    std::erase(line_, waiter);
+    std::erase(waiting_, promise);
     connecting = opening_ > 0;
+    last_failure = last_failure_;
   }
-  // Nobody gives it anything any more.
-  if (waiter->error) std::rethrow_exception(waiter->error);
-  if (waiter->pooled.connection) {
-    if (reason == async::WakeUp::Reason::woken) co_return std::move(waiter->pooled);
-    give_back(std::move(waiter->pooled));
+  // Removed from the queue, so no other thread sets the promise anymore.
+  if (promise.is_ready()) {
+    Pooled pooled = std::move(promise.value());
+    if (result == async::WaitResult::set) co_return pooled;
+    give_back(std::move(pooled));
   }
-  if (connecting || reason == async::WakeUp::Reason::stopped) {
-    async::give_up(reason, "PostgreSQL could not be connected to in time");
+  if (connecting || result == async::WaitResult::stopped) {
+    async::throw_ended(result, "timed out connecting to PostgreSQL");
+  }
+  if (last_failure) {
+    throw LockError(ErrorCode::rate_limited, "all connections to PostgreSQL were in use, and it rejected another one",
+                    Effect::none, {.cause = last_failure});
   }
   throw LockError(ErrorCode::rate_limited,
                   "all connections to PostgreSQL were in use; the option pool sets their number");
 }
 
-// Under the mutex: if somebody waits and there may be one more, counts it; whoever is told so opens it.
-bool Pool::count_one_more() {
-  if (closed_ || line_.empty() || open_ >= most_) return false;
+// The lifetime varies, so that connections that were opened together are not replaced together.
+bool Pool::is_too_old(const Pooled& pooled) const {
+  const auto spread = std::hash<const void*>{}(pooled.connection.get()) / 64 % 16;
+  return steady_clock::now() - pooled.opened_at > max_lifetime_ - max_lifetime_ / 8 * static_cast<int>(spread) / 16;
+}
+
+// Requires the mutex. The connections that have been idle the longest are at the front.
+void Pool::take_out_idle(std::vector<Pooled>& taken, bool all) {
+  const auto since = steady_clock::now() - max_idle_;
+  auto end = all ? idle_.end() : std::ranges::find_if(idle_, [&](const auto& one) { return one.idle_since > since; });
+  open_ -= static_cast<std::size_t>(end - idle_.begin());
+  taken.insert(taken.end(), std::make_move_iterator(idle_.begin()), std::make_move_iterator(end));
+  idle_.erase(idle_.begin(), end);
+}
+
+// Requires the mutex. If a caller waits and the pool is below its limit, counts one more connection and returns true.
+// The caller of this function must then open it.
+bool Pool::reserve_slot() {
+  if (closed_ || waiting_.empty() || open_ >= max_size_) return false;
+  if (open_ > opening_ && steady_clock::now() < no_opening_before_) return false;
   ++open_;
   ++opening_;
   return true;
@@ -75,27 +110,29 @@ asio::awaitable<void> Pool::open(asio::any_io_executor executor) {
   std::exception_ptr error;
   try {
     const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::time_point::max()};
-    pooled.connection = co_await Connection::open(connection_, connect_timeout_, prepare_, pooled.strand, limits);
+    pooled.connection = co_await Connection::open(connect_options_, pooled.strand, limits);
   } catch (const LockError&) {
     error = std::current_exception();
   } catch (const std::exception&) {
-    error =
-        std::make_exception_ptr(LockError(ErrorCode::service_unavailable, "no connection to PostgreSQL could be made",
-                                          Effect::none, {.cause = std::current_exception()}));
+    error = std::make_exception_ptr(LockError(ErrorCode::service_unavailable, "cannot connect to PostgreSQL",
+                                              Effect::none, {.cause = std::current_exception()}));
   }
+  pooled.opened_at = steady_clock::now();
   bool again = false;
   {
     const std::lock_guard lock(mutex_);
     --opening_;
+    last_failure_ = error;
     if (error) {
       --open_;
-      if (!line_.empty()) {
-        line_.front()->error = error;
-        line_.front()->wake_up->wake();
-        line_.pop_front();
+      no_opening_before_ = steady_clock::now() + pause_after_refusal;
+      // Only if no connection works. Otherwise callers wait for a working one.
+      if (open_ == opening_ && !waiting_.empty()) {
+        waiting_.front().set_error(error);
+        waiting_.pop_front();
       }
-      // Each of the others learns for itself.
-      again = count_one_more();
+      // The next caller gets its own connection attempt, and its own error.
+      again = reserve_slot();
     }
   }
   if (!error) give_back(std::move(pooled));
@@ -104,26 +141,53 @@ asio::awaitable<void> Pool::open(asio::any_io_executor executor) {
 
 void Pool::give_back(Pooled pooled) {
   const auto executor = pooled.strand;
-  const bool usable = pooled.connection->is_usable();
+  const bool usable = pooled.connection->is_usable() && !is_too_old(pooled);
   bool opens = false;
-  Pooled of_no_more_use;
+  bool starts_closing = false;
+  std::vector<Pooled> unusable;
   {
     const std::lock_guard lock(mutex_);
+    take_out_idle(unusable, pooled.connection->is_read_only());
     if (!usable || closed_) {
-      of_no_more_use = std::move(pooled);
+      unusable.push_back(std::move(pooled));
       --open_;
-      opens = count_one_more();
-    } else if (line_.empty()) {
+      opens = reserve_slot();
+    } else if (waiting_.empty()) {
+      pooled.idle_since = steady_clock::now();
       idle_.push_back(std::move(pooled));
+      starts_closing = !std::exchange(closing_idle_ones_, true);
     } else {
-      line_.front()->pooled = std::move(pooled);
-      line_.front()->wake_up->wake();
-      line_.pop_front();
+      waiting_.front().set_value(std::move(pooled));
+      waiting_.pop_front();
     }
   }
-  // Closed before another one is opened.
-  of_no_more_use.connection.reset();
+  // Closes these connections before another one is opened.
+  unusable.clear();
   if (opens) open_one_more(executor);
+  if (starts_closing) async::spawn(executor, close_idle_ones());
+}
+
+// Runs as long as there are idle connections.
+asio::awaitable<void> Pool::close_idle_ones() {
+  const auto self = shared_from_this();
+  for (;;) {
+    std::vector<Pooled> too_long_idle;
+    steady_clock::time_point next;
+    {
+      const std::lock_guard lock(mutex_);
+      take_out_idle(too_long_idle, false);
+      closing_idle_ones_ = !idle_.empty();
+      if (idle_.empty()) co_return;
+      next = idle_.front().idle_since + max_idle_;
+    }
+    too_long_idle.clear();
+    if (co_await async::sleep_until(next, stop_.get_token()) == async::WaitResult::stopped) co_return;
+  }
+}
+
+std::size_t Pool::size() noexcept {
+  const std::lock_guard lock(mutex_);
+  return open_ - opening_;
 }
 
 void Pool::close() {
@@ -133,9 +197,8 @@ void Pool::close() {
     closed_ = true;
     idle = std::exchange(idle_, {});
     open_ -= idle.size();
-    for (const auto& waiter : std::exchange(line_, {})) {
-      waiter->error = std::make_exception_ptr(LockError(ErrorCode::aborted, "the client is closed"));
-      waiter->wake_up->wake();
+    for (const auto& promise : std::exchange(waiting_, {})) {
+      promise.set_error(std::make_exception_ptr(LockError(ErrorCode::aborted, "the client is closed")));
     }
   }
   std::stop_source(stop_).request_stop();

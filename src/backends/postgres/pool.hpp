@@ -1,7 +1,7 @@
-// The connections of one client, at most so many at once.
+// The connections of one client, up to a limit.
 #pragma once
 
-#include "async/wake_up.hpp"
+#include "async/event.hpp"
 #include "backends/postgres/connection.hpp"
 
 #include <asio/any_io_executor.hpp>
@@ -16,51 +16,58 @@
 
 namespace syncguard::postgres {
 
-// Who finds none that is idle waits in line, and one more is opened if there may be more. That goes on by itself: a
-// server that takes longer to connect to than one operation may take is connected to all the same.
+// If no connection is idle, the caller queues; a new connection is opened while the pool is below its limit. Opening
+// continues in the background, so a server that takes longer to connect to than one operation may take is still
+// connected.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // With a strand of its own: what runs on it is done by one thread at a time.
+  // A connection with its own strand.
   struct Pooled {
     asio::any_io_executor strand;
     std::unique_ptr<Connection> connection;
+    std::chrono::steady_clock::time_point opened_at{};
+    std::chrono::steady_clock::time_point idle_since{};
   };
 
   explicit Pool(const PostgresOptions& options);
 
-  // Throws LockError: rate_limited if all were in use until the deadline, network_timeout if connecting took that long,
-  // aborted, and what connecting throws.
+  // While one connection works and the server rejects more, callers wait for it, and no further connection is tried for
+  // a second. Throws LockError: rate_limited if all connections were in use until the deadline, network_timeout if
+  // connecting took that long, aborted, and connection errors if no connection works.
   asio::awaitable<Pooled> take(CallLimits limits);
-  // Every one that was taken comes back; those that are not usable any more are closed.
+  // Must be called for every connection that was taken. Connections are closed if they are unusable, older than the
+  // maximum, idle for too long, or connected to a server that has become read-only.
   void give_back(Pooled pooled);
-  // Closes those that are idle; the others when they come back. Who waits in line is aborted.
+  // How many connections are open, idle or in use.
+  [[nodiscard]] std::size_t size() noexcept;
+  // Closes idle connections now and the others when they are returned. Queued callers are aborted.
   void close();
 
  private:
-  struct Waiter {
-    std::shared_ptr<async::WakeUp> wake_up = std::make_shared<async::WakeUp>();
-    // What it was given.
-    Pooled pooled{};
-    std::exception_ptr error{};
-  };
-
-  [[nodiscard]] bool count_one_more();
+  [[nodiscard]] bool reserve_slot();
+  [[nodiscard]] bool is_too_old(const Pooled& pooled) const;
+  void take_out_idle(std::vector<Pooled>& taken, bool all);
   void open_one_more(const asio::any_io_executor& executor);
   asio::awaitable<void> open(asio::any_io_executor executor);
+  asio::awaitable<void> close_idle_ones();
 
-  const std::string connection_;
-  const std::chrono::milliseconds connect_timeout_;
-  const bool prepare_;
-  const std::size_t most_;
+  const ConnectOptions connect_options_;
+  const std::chrono::milliseconds max_lifetime_;
+  const std::chrono::milliseconds max_idle_;
+  const std::size_t max_size_;
   const std::stop_source stop_;
 
   std::mutex mutex_;
   bool closed_ = false;
+  bool closing_idle_ones_ = false;
   // Idle, in use, or being opened.
   std::size_t open_ = 0;
   std::size_t opening_ = 0;
+  // Why the last attempt to open a connection failed, and until when none is opened while other connections work.
+  std::exception_ptr last_failure_;
+  std::chrono::steady_clock::time_point no_opening_before_{};
   std::vector<Pooled> idle_;
-  std::deque<std::shared_ptr<Waiter>> line_;
+  std::deque<async::Promise<Pooled>> waiting_;
 };
 
 }  // namespace syncguard::postgres

@@ -1,15 +1,15 @@
-#include "async/run_aside.hpp"
+#include "async/run_on_thread.hpp"
 #include "backends/postgres/diagnosis.hpp"
-#include "backends/postgres/server.hpp"
-#include "backends/postgres/server_error.hpp"
-#include "core/bounded.hpp"
-#include "core/cleanup_pace.hpp"
+#include "backends/postgres/session.hpp"
+#include "backends/postgres/setup.hpp"
+#include "core/durations.hpp"
+#include "core/expiry.hpp"
 #include "core/fence_limit.hpp"
 #include "core/reservation.hpp"
-#include "core/storage_key.hpp"
-#include "postgres_sql.hpp"
+#include "core/validation.hpp"
 
 #include <syncguard/postgres.hpp>
+#include <syncguard/storage_key.hpp>
 
 #include <asio/this_coro.hpp>
 
@@ -18,25 +18,33 @@
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
+using postgres::Request;
 using postgres::Rows;
-using postgres::Server;
+using postgres::Session;
 using postgres::Statements;
 using std::chrono::milliseconds;
-using Steps = std::vector<postgres::Statement>;
+using Values = std::vector<std::string>;
 
-constexpr core::StorageLimit storage_limit{.limit = 1700, .reserve = 0};
+constexpr StorageLimit storage_limit{.limit = 1700, .reserve = 0};
 
-std::string lock_key_of(const Key& key) { return core::lock_storage_key("", key, storage_limit); }
+std::string lock_key_of(const Key& key) { return lock_storage_key("", key, storage_limit); }
 
 Timestamp time_at(const Rows& rows, int column) { return Timestamp(milliseconds(rows.number(0, column))); }
 milliseconds duration_at(const Rows& rows, int column) { return milliseconds(rows.number(0, column)); }
 std::string text_of(milliseconds duration) { return std::to_string(duration.count()); }
 
-// Of a row that somebody else may have written.
+// The name of a waiter in the queue and in notifications. Every role that may connect can listen to those, so it must
+// not be the lock id, which would allow releasing the lock. It has the form of a lock id, so that older versions accept
+// it. See docs/adr/0028-wake-up-tokens.md.
+LockId wake_token(const LockId& id) { return LockId(storage_hash(id.view())); }
+
+// Throws the error for a row that was probably written by another program.
 [[noreturn]] void refuse_foreign() {
-  throw LockError(ErrorCode::internal, "the table holds something at this key that is no lock");
+  throw LockError(ErrorCode::internal,
+                  "the row stored for this key is not a lock: another program uses the same table");
 }
 
 Fence fence_of(const std::string& text) {
@@ -54,11 +62,43 @@ std::optional<LockRecord> record_of(const Rows& rows) {
                       .lock_id = LockId(rows.text(0, 1)),
                       .expires_at = time_at(rows, 2),
                       .acquired_at = time_at(rows, 3),
-                      .fence = Fence::parse(rows.text(0, 4))};
+                      .fence = Fence::parse(rows.text(0, 4)),
+                      .holder = core::stored_holder(rows.text(0, 5))};
   } catch (const LockError&) {
     refuse_foreign();
   }
 }
+
+// The columns of a lock in a row.
+struct ListedColumns {
+  int key;
+  int expires_at;
+  int acquired_at;
+  int fence;
+  int holder;
+  int waiters;
+};
+
+// nullopt if the row cannot be a lock.
+std::optional<ListedLock> listed_of(const Rows& rows, int row, const ListedColumns& columns) {
+  const auto time = [&](int column) { return Timestamp(milliseconds(rows.number(row, column))); };
+  try {
+    ListedLock lock{.key = rows.text(row, columns.key),
+                    .expires_at = time(columns.expires_at),
+                    .acquired_at = time(columns.acquired_at),
+                    .fence = Fence::parse(rows.text(row, columns.fence)),
+                    .holder = core::stored_holder(rows.text(row, columns.holder))};
+    if (!rows.text(row, columns.waiters).empty()) {
+      lock.waiters = static_cast<std::size_t>(rows.number(row, columns.waiters));
+    }
+    return lock;
+  } catch (const LockError&) {
+    return std::nullopt;
+  }
+}
+
+// A negative one is not a fence either.
+Fence counter_of(std::int64_t value) { return core::fence_of_counter(static_cast<std::uint64_t>(value)); }
 
 constexpr int yes = 1;
 constexpr int expired = -2;
@@ -66,92 +106,137 @@ constexpr int counter_at_end = -4;
 
 Missing missing(std::int64_t verdict) { return verdict == expired ? Missing::expired : Missing::not_found; }
 
-Server::Steps steps_of_leaving(std::string key, const LockId& waiter) {
-  return [key = std::move(key), waiter](const Statements& sql) {
-    return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {key}},
-                 {.name = "leave", .sql = &sql.leave, .values = {key, waiter.str()}}};
+Request call_of(const postgres::Tables::Function& function, Values values) {
+  return {.statements = {{.sql = &function.call, .values = std::move(values)}}, .is_call = true};
+}
+
+Session::MakeRequest leave_request(std::string key, const LockId& waiter) {
+  return [key = std::move(key), waiter](const Statements& sql) -> Request {
+    Values values = {key, wake_token(waiter).str()};
+    if (sql.functions) return call_of(sql.functions->leave, std::move(values));
+    return {.statements = {{.sql = &sql.lock_key, .values = {key}}, {.sql = &sql.leave, .values = std::move(values)}}};
   };
 }
 
 class PostgresTicket : public WaitTicket {
  public:
-  PostgresTicket(std::shared_ptr<Server> server, std::shared_ptr<postgres::Listener> listener, const Key& key,
-                 const LockId& waiter, std::function<void()> wake)
-      : server_(std::move(server)),
-        listener_(std::move(listener)),
+  PostgresTicket(std::shared_ptr<Session> session, std::shared_ptr<postgres::WakeListener> wake_listener,
+                 const Key& key, const LockId& waiter, std::function<void()> wake)
+      : session_(std::move(session)),
+        wake_listener_(std::move(wake_listener)),
         key_(lock_key_of(key)),
         waiter_(waiter),
+        token_(wake_token(waiter)),
         wake_(std::move(wake)) {}
-  ~PostgresTicket() override { listener_->remove(waiter_); }
+  ~PostgresTicket() override { wake_listener_->remove(token_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
-    co_await listener_->add(waiter_, wake_, limits);
-    Server::Steps steps = [this](const Statements& sql) {
-      return Steps{{.name = "clear_queue", .sql = &sql.clear_queue, .values = {key_}},
-                   {.name = "join", .sql = &sql.join, .values = {key_, waiter_.str()}}};
-    };
-    co_await server_->run(std::move(steps), limits, &waiter_);
+    co_await listen(limits);
+    co_await enter(limits);
   }
 
+  asio::awaitable<void> listen(const CallLimits& limits) { co_await wake_listener_->add(token_, wake_, limits); }
+
+  asio::awaitable<void> enter(const CallLimits& limits) {
+    bool returns_remaining = false;
+    Session::MakeRequest make_request = [this, &returns_remaining](const Statements& sql) {
+      Values values = {key_, token_.str(), text_of(session_->reservation())};
+      Request request;
+      returns_remaining = sql.functions.has_value();
+      if (sql.functions) {
+        request = call_of(sql.functions->join, std::move(values));
+      } else {
+        request.statements = {{.sql = &sql.clear_queue, .values = {key_, token_.str()}},
+                              {.sql = &sql.join, .values = std::move(values)}};
+      }
+      request.is_round_trip = true;
+      return request;
+    };
+    const Rows rows = co_await session_->run(std::move(make_request), limits, &waiter_);
+    const auto remaining = returns_remaining ? duration_at(rows, 1) : milliseconds(0);
+    free_in_ = remaining > milliseconds(0) ? std::optional(remaining) : std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<milliseconds> free_in() const noexcept override { return free_in_; }
+
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    listener_->remove(waiter_);
-    auto steps = steps_of_leaving(key_, waiter_);
-    co_await server_->run(std::move(steps), limits, &waiter_);
+    wake_listener_->remove(token_);
+    auto make_request = leave_request(key_, waiter_);
+    co_await session_->run(std::move(make_request), limits, &waiter_);
   }
 
  private:
-  const std::shared_ptr<Server> server_;
-  const std::shared_ptr<postgres::Listener> listener_;
+  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<postgres::WakeListener> wake_listener_;
   const std::string key_;
   const LockId waiter_;
+  const LockId token_;
   const std::function<void()> wake_;
+  std::optional<milliseconds> free_in_;
 };
 
 class PostgresBackend : public Backend {
  public:
   PostgresBackend(PostgresOptions options, Log log)
-      : server_(std::make_shared<Server>(std::move(options), std::move(log))) {}
-  ~PostgresBackend() override { server_->close(); }
+      : session_(std::make_shared<Session>(std::move(options), std::move(log))) {}
+  ~PostgresBackend() override { session_->close(); }
 
   [[nodiscard]] Capabilities capabilities() const override {
-    return {.name = "postgres", .operation_timeout = server_->options().operation_timeout};
+    return {.name = "postgres",
+            .fences = session_->options().fences,
+            .operation_timeout = session_->options().operation_timeout};
   }
+  [[nodiscard]] std::size_t connections() const noexcept override { return session_->connections(); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     const auto key = lock_key_of(request.key);
-    const auto fence_key = core::fence_storage_key("", key, storage_limit);
-    Server::Steps steps = [&](const Statements& sql) {
-      return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {key}},
-                   {.name = "acquire",
-                    .sql = &sql.acquire,
-                    .values = {key, request.lock_id.str(), text_of(request.ttl), fence_key, request.key.str()}}};
+    const auto fence_key = fence_storage_key("", key, storage_limit);
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      Values values = {
+          key,           request.lock_id.str(), text_of(request.ttl),
+          fence_key,     request.key.str(),     session_->options().fences == FenceSource::clock ? "true" : "false",
+          request.holder};
+      if (sql.has_queue) values.push_back(wake_token(request.lock_id).str());
+      if (sql.functions) return call_of(sql.functions->acquire, std::move(values));
+      return {
+          .statements = {{.sql = &sql.lock_key, .values = {key}}, {.sql = &sql.acquire, .values = std::move(values)}}};
     };
-    const Rows rows = co_await server_->run(std::move(steps), limits, &request.lock_id);
-    // The queue is not asked again at once: somebody who does not know it was faster.
+    const Rows rows = co_await session_->run(std::move(make_request), limits, &request.lock_id);
+    // A client without queue support was faster. There is no need to retry immediately.
     if (rows.count() == 0) co_return Contended{core::reservation_time};
-    const auto verdict = rows.number(0, 1);
-    if (verdict == yes) co_return Granted{fence_of(rows.text(0, 2)), time_at(rows, 3), duration_at(rows, 4)};
+    const auto verdict = rows.number(0, 0);
+    if (verdict == yes) co_return Granted{fence_of(rows.text(0, 1)), time_at(rows, 2), duration_at(rows, 3)};
     if (verdict == counter_at_end) throw core::counter_at_end();
-    co_return Contended{duration_at(rows, 4)};
+    co_return Contended{duration_at(rows, 3)};
   }
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    Server::Steps steps = [&](const Statements& sql) {
-      return Steps{{.name = "lock_id", .sql = &sql.lock_id, .values = {id.str()}},
-                   {.name = "release", .sql = &sql.release, .values = {id.str()}}};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      if (sql.functions) return call_of(sql.functions->release, {id.str()});
+      return {.statements = {{.sql = &sql.lock_id, .values = {id.str()}}, {.sql = &sql.release, .values = {id.str()}}}};
     };
-    const Rows rows = co_await server_->run(std::move(steps), limits, &id);
-    const auto verdict = rows.number(0, 0);
-    if (verdict == yes) co_return Released{};
-    co_return missing(verdict);
+    try {
+      co_return released(co_await session_->run(std::move(make_request), limits, &id));
+    } catch (const LockError& error) {
+      if (error.code() != ErrorCode::rate_limited || error.in_doubt()) throw;
+    }
+    // A full NOTIFY queue, or no space for the queue's table, may have rolled back the release. Release without
+    // notifying: the waiters poll.
+    Session::MakeRequest make_quiet_request = [&](const Statements& sql) -> Request {
+      return {.statements = {{.sql = &sql.lock_id, .values = {id.str()}},
+                             {.sql = &sql.release_quietly, .values = {id.str()}}}};
+    };
+    co_return released(co_await session_->run(std::move(make_quiet_request), limits, &id));
   }
 
   asio::awaitable<ExtendReply> extend(const LockId& id, milliseconds ttl, const CallLimits& limits) override {
-    Server::Steps steps = [&](const Statements& sql) {
-      return Steps{{.name = "lock_id", .sql = &sql.lock_id, .values = {id.str()}},
-                   {.name = "extend", .sql = &sql.extend, .values = {id.str(), text_of(ttl)}}};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      Values values = {id.str(), text_of(ttl)};
+      if (sql.functions) return call_of(sql.functions->extend, std::move(values));
+      return {.statements = {{.sql = &sql.lock_id, .values = {id.str()}},
+                             {.sql = &sql.extend, .values = std::move(values)}}};
     };
-    const Rows rows = co_await server_->run(std::move(steps), limits, &id);
+    const Rows rows = co_await session_->run(std::move(make_request), limits, &id);
     const auto verdict = rows.number(0, 0);
     if (verdict == yes) co_return Extended{time_at(rows, 1), duration_at(rows, 2)};
     co_return missing(verdict);
@@ -159,105 +244,183 @@ class PostgresBackend : public Backend {
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     const auto record = co_await lookup(key, limits);
-    if (!record && server_->options().cleanup_in_is_locked &&
+    if (!record && session_->options().cleanup_in_is_locked &&
         cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
-      Server::Steps steps = [stored = lock_key_of(key)](const Statements& sql) {
-        return Steps{{.name = "lock_key", .sql = &sql.lock_key, .values = {stored}},
-                     {.name = "remove_dead", .sql = &sql.remove_dead, .values = {stored}}};
+      Session::MakeRequest make_request = [stored = lock_key_of(key)](const Statements& sql) -> Request {
+        return {
+            .statements = {{.sql = &sql.lock_key, .values = {stored}}, {.sql = &sql.remove_dead, .values = {stored}}}};
       };
       const auto executor = co_await asio::this_coro::executor;
-      server_->run_in_background(executor, std::move(steps), std::nullopt);
+      session_->run_in_background(executor, std::move(make_request), std::nullopt);
     }
     co_return record.has_value();
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
     const auto stored = lock_key_of(key);
-    Server::Steps steps = [&](const Statements& sql) {
-      return Steps{{.name = "lookup_key", .sql = &sql.lookup_key, .values = {stored}}};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      return {.statements = {{.sql = &sql.lookup_key, .values = {stored}}}, .is_round_trip = true};
     };
-    co_return record_of(co_await server_->run(std::move(steps), limits));
+    co_return record_of(co_await session_->run(std::move(make_request), limits));
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    Server::Steps steps = [&](const Statements& sql) {
-      return Steps{{.name = "lookup_id", .sql = &sql.lookup_id, .values = {id.str()}}};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      return {.statements = {{.sql = &sql.lookup_id, .values = {id.str()}}}, .is_round_trip = true};
     };
-    co_return record_of(co_await server_->run(std::move(steps), limits));
+    auto record = record_of(co_await session_->run(std::move(make_request), limits));
+    // The column's collation may treat different ids as equal.
+    if (record && record->lock_id != id) record.reset();
+    co_return record;
   }
 
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     const auto executor = co_await asio::this_coro::executor;
-    auto listener = co_await server_->listener(limits);
-    if (!listener) co_return nullptr;
-    auto ticket = std::make_unique<PostgresTicket>(server_, std::move(listener), key, waiter, std::move(wake));
+    auto wake_listener = co_await session_->wake_listener(limits);
+    if (!wake_listener) co_return nullptr;
+    auto ticket = std::make_unique<PostgresTicket>(session_, std::move(wake_listener), key, waiter, std::move(wake));
+    co_await ticket->listen(limits);
     try {
-      co_await ticket->rejoin(limits);
+      co_await ticket->enter(limits);
     } catch (const LockError&) {
-      // It may have got its place all the same, and nobody would give that up.
-      server_->run_in_background(executor, steps_of_leaving(lock_key_of(key), waiter), waiter);
+      // It may still have joined the queue, and nothing else would remove its entry.
+      session_->run_in_background(executor, leave_request(lock_key_of(key), waiter), waiter);
       throw;
     }
     co_return ticket;
   }
 
   asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
-    postgres::Examiner examiner;
-    examiner.ask = [&](std::string name, std::string sql, std::vector<std::string> values) {
-      return server_->ask(std::move(name), std::move(sql), std::move(values), limits);
-    };
-    examiner.listener = [&] { return server_->listener(limits); };
-    examiner.limits = limits;
-    co_return co_await postgres::diagnose(std::move(examiner), server_->options(), server_->tables());
+    co_return co_await postgres::diagnose(*session_, limits);
   }
 
   asio::awaitable<std::string> setup(const CallLimits& limits) override {
-    const auto& tables = server_->tables();
-    std::string name = "tables";
-    std::string sql(postgres::sql::tables);
-    std::vector<std::string> values = {tables.locks(), tables.counters(), tables.waiters()};
-    const Rows before = co_await server_->ask(std::move(name), std::move(sql), std::move(values), limits);
-    const bool complete = before.text(0, 0) == "t" && before.text(0, 1) == "t" && before.text(0, 2) == "t";
-    co_await set_up_schema(server_->options(), limits);
-    co_return complete ? "the tables were there already; indexes that were missing were made"
-                       : "the tables were made: " + tables.locks() + ", " + tables.counters() + ", " + tables.waiters();
+    std::function<std::string()> set_up = [options = session_->options()] { return postgres::set_up(options); };
+    auto message = co_await async::run_on_thread("syncguard-pg", std::move(set_up), limits,
+                                                 "timed out creating the tables", Effect::in_doubt);
+    session_->forget_tables();
+    co_return message;
+  }
+
+  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
+    const auto age = core::removable_before(Timestamp(), request.older_than).time_since_epoch();
+    const Values values = {text_of(-age), std::to_string(request.limit)};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      const bool removes = request.mode == CleanupRequest::Mode::remove;
+      return {.statements = {{.sql = removes ? &sql.remove_expired : &sql.find_expired, .values = values}}};
+    };
+    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    const auto count = static_cast<std::size_t>(rows.count());
+    co_return CleanupReply{.count = count, .more = count == request.limit};
+  }
+
+  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
+    const Values values = {request.cursor, request.prefix, std::to_string(request.limit)};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      return {.statements = {{.sql = &sql.list_locks, .values = values}}};
+    };
+    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    enum Column : int { place, key, number, time, user_key, fence, holder, waiters };
+    constexpr std::int64_t max_examined = 2000;
+    LockPage page;
+    page.now = time_at(rows, time);
+    for (int row = 1; row < rows.count(); ++row) {
+      auto lock = listed_of(rows, row,
+                            {.key = user_key,
+                             .expires_at = number,
+                             .acquired_at = time,
+                             .fence = fence,
+                             .holder = holder,
+                             .waiters = waiters});
+      if (lock) page.locks.push_back(std::move(*lock));
+    }
+    const auto found = static_cast<std::size_t>(rows.count()) - 1;
+    if (found == request.limit) {
+      page.cursor = rows.text(rows.count() - 1, key);
+    } else if (rows.number(0, number) == max_examined) {
+      page.cursor = rows.text(0, key);
+    }
+    co_return page;
+  }
+
+  asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
+    const auto stored = lock_key_of(key);
+    const Values values = {stored, fence_storage_key("", stored, storage_limit)};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      return {.statements = {{.sql = &sql.inspect, .values = values}}, .is_round_trip = true};
+    };
+    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    enum Column : int { now, counter, user_key, expires_at, acquired_at, fence, holder, waiters };
+    KeyState state;
+    state.now = time_at(rows, now);
+    if (!rows.text(0, counter).empty()) state.fence = counter_of(rows.number(0, counter));
+    if (!rows.text(0, user_key).empty()) {
+      state.lock = listed_of(rows, 0,
+                             {.key = user_key,
+                              .expires_at = expires_at,
+                              .acquired_at = acquired_at,
+                              .fence = fence,
+                              .holder = holder,
+                              .waiters = waiters});
+      if (!state.lock) refuse_foreign();
+    }
+    co_return state;
+  }
+
+  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
+    const auto stored = lock_key_of(key);
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      return {.statements = {{.sql = &sql.lock_key, .values = {stored}},
+                             {.sql = &sql.break_lock, .values = {stored, fence.str()}}}};
+    };
+    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    co_return rows.number(0, 0) == yes;
+  }
+
+  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
+    const auto stored = lock_key_of(key);
+    const Values values = {fence_storage_key("", stored, storage_limit), std::to_string(fence.value()), key.str()};
+    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
+      return {.statements = {{.sql = &sql.lock_key, .values = {stored}}, {.sql = &sql.raise_fence, .values = values}}};
+    };
+    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    co_return counter_of(rows.number(0, 0));
   }
 
   asio::awaitable<void> close(const CallLimits& /*limits*/) override {
-    server_->close();
+    session_->close();
     co_return;
   }
 
  private:
-  static asio::awaitable<void> set_up_schema(const PostgresOptions& options, const CallLimits& limits) {
-    std::function<bool()> set_up = [options] {
-      setup_postgres_schema(options);
-      return true;
-    };
-    co_await async::run_aside("syncguard-pg", std::move(set_up), limits, "the tables could not be made in time",
-                              Effect::in_doubt);
+  static ReleaseReply released(const Rows& rows) {
+    const auto verdict = rows.number(0, 0);
+    if (verdict == yes) return Released{};
+    return missing(verdict);
   }
 
-  const std::shared_ptr<Server> server_;
+  const std::shared_ptr<Session> session_;
   core::CleanupPace cleanup_pace_;
 };
 
 void validate(const PostgresOptions& options) {
   const auto refuse = [](const char* message) { throw LockError(ErrorCode::invalid_argument, message); };
-  const auto understood = [](const std::string& connection) {
+  const auto libpq_accepts = [](const std::string& connection) {
     if (connection.find("://") == std::string::npos && connection.find('=') == std::string::npos)
       return connection.empty();
-    char* words = nullptr;
+    char* message = nullptr;
     const std::unique_ptr<PQconninfoOption, void (*)(PQconninfoOption*)> parsed(
-        PQconninfoParse(connection.c_str(), &words), PQconninfoFree);
-    // Not what it says: that may repeat a password.
-    PQfreemem(words);
+        PQconninfoParse(connection.c_str(), &message), PQconninfoFree);
+    // libpq's message is not used, because it may repeat a password.
+    PQfreemem(message);
     return parsed != nullptr;
   };
-  if (!understood(options.connection)) refuse("libpq does not understand this URL, or one of its options");
-  if (options.listen_url != "off" && !understood(options.listen_url)) refuse("libpq does not understand listen_url");
+  if (!libpq_accepts(options.connection)) refuse("libpq rejects this URL or one of its options");
+  if (options.listen_url != "off" && !libpq_accepts(options.listen_url)) refuse("libpq rejects listen_url");
   if (options.pool == 0) refuse("pool must be positive");
+  if (options.max_connection_lifetime < std::chrono::seconds(1)) refuse("max_connection_lifetime must be at least 1s");
+  if (options.max_idle_time <= milliseconds(0)) refuse("max_idle_time must be positive");
   if (options.connect_timeout <= milliseconds(0)) refuse("connect_timeout must be positive");
   if (options.operation_timeout <= milliseconds(0)) refuse("operation_timeout must be positive");
 }
@@ -266,42 +429,21 @@ void validate(const PostgresOptions& options) {
 
 std::unique_ptr<Backend> make_postgres_backend(PostgresOptions options, Log log) {
   validate(options);
+  options.max_connection_lifetime = core::bounded(options.max_connection_lifetime);
+  options.max_idle_time = core::bounded(options.max_idle_time);
   options.connect_timeout = core::bounded(options.connect_timeout);
   options.operation_timeout = core::bounded(options.operation_timeout);
   return std::make_unique<PostgresBackend>(std::move(options), std::move(log));
 }
 
 std::string postgres_schema(const PostgresOptions& options) {
-  return postgres::Tables(options.table, options.fence_table).in(postgres::sql::schema);
+  return postgres::script_of(postgres::Tables(options.table, options.fence_table));
 }
 
 void setup_postgres_schema(const PostgresOptions& options) {
   validate(options);
-  // Processes that create the same table at the same time get in each other's way, "if not exists" or not.
-  const auto script =
-      "BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock(hashtext('syncguard setup'));\n" +
-      postgres_schema(options) + "COMMIT;";
-  const std::unique_ptr<PGconn, void (*)(PGconn*)> connection(
-      postgres::connect_blocking(options.connection, core::bounded(options.connect_timeout)), PQfinish);
-  if (PQstatus(connection.get()) != CONNECTION_OK) throw postgres::connect_error(PQerrorMessage(connection.get()));
-  PQsetNoticeProcessor(
-      connection.get(), [](void*, const char*) {}, nullptr);
-  const std::unique_ptr<PGresult, void (*)(PGresult*)> result(PQexec(connection.get(), script.c_str()), PQclear);
-  if (PQresultStatus(result.get()) == PGRES_COMMAND_OK) return;
-  const char* field = PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
-  const std::string_view sqlstate = field != nullptr ? field : "08000";
-  const auto error = postgres::server_error(sqlstate, PQresultErrorMessage(result.get()));
-  if (sqlstate == "42501") {
-    throw LockError(
-        ErrorCode::auth_failed,
-        "this user may not create the tables that locks need; let one who may run this:\n" + postgres_schema(options),
-        Effect::none, error.context());
-  }
-  if (sqlstate == "3F000") {
-    throw LockError(ErrorCode::invalid_argument, "the schema of the tables is not there: create it first", Effect::none,
-                    error.context());
-  }
-  throw LockError(error);
+  (void)postgres::set_up(options);
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,9 +1,11 @@
 #include "backends/postgres/tables.hpp"
 
+#include "core/encodings.hpp"
 #include "postgres_sql.hpp"
 
 #include <algorithm>
-#include <vector>
+#include <initializer_list>
+#include <utility>
 
 namespace syncguard::postgres {
 namespace {
@@ -11,18 +13,15 @@ namespace {
 [[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
 
 bool is_identifier(std::string_view text) {
-  // Longer ones would cut the names of indexes, and PostgreSQL would take two names for one.
-  constexpr std::size_t longest = 51;
+  // PostgreSQL would truncate the index names of longer tables, and two of them could become equal.
+  constexpr std::size_t max_length = 51;
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  return !text.empty() && text.size() <= longest && is_letter(text.front()) &&
+  return !text.empty() && text.size() <= max_length && is_letter(text.front()) &&
          std::ranges::all_of(text, [&](char c) { return is_letter(c) || is_digit(c); });
 }
 
-struct Name {
-  std::string schema;
-  std::string table;
-};
+using Name = Tables::Name;
 
 Name parse(const std::string& text, const char* option) {
   const auto dot = text.find('.');
@@ -30,12 +29,13 @@ Name parse(const std::string& text, const char* option) {
             .table = dot == std::string::npos ? text : text.substr(dot + 1)};
   if ((dot != std::string::npos && !is_identifier(name.schema)) || !is_identifier(name.table)) {
     refuse(std::string(option) +
-           " is no name of a table: letters, digits and underscores, at most 51 of them, optionally after a schema");
+           " must be a table name of letters, digits and underscores, at most 51 bytes, optionally with a schema");
   }
   return name;
 }
 
-std::string quoted(const std::string& identifier) { return '"' + identifier + '"'; }
+// Names from the server may contain anything.
+std::string quoted(const std::string& identifier) { return '"' + replaced(identifier, "\"", "\"\"") + '"'; }
 
 std::string quoted(const Name& name, const std::string& suffix = "") {
   return (name.schema.empty() ? "" : quoted(name.schema) + ".") + quoted(name.table + suffix);
@@ -50,27 +50,165 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-Tables::Tables(const std::string& locks, const std::string& counters) {
-  const auto lock_name = parse(locks, "table");
-  const auto counter_name = parse(counters, "fence_table");
-  locks_ = quoted(lock_name);
-  counters_ = quoted(counter_name);
-  waiters_ = quoted(lock_name, "_waiters");
-  bare_locks_ = lock_name.table;
+Tables::Tables(const std::string& locks, const std::string& counters)
+    : Tables(parse(locks, "table"), parse(counters, "fence_table")) {
   if (locks_ == counters_ || waiters_ == counters_) {
-    refuse("locks and fence counters need tables of their own: table and fence_table must differ");
+    refuse("locks and fence counters need separate tables: table and fence_table must differ");
   }
+}
+
+Tables::Tables(Name locks, Name counters)
+    : locks_name_(std::move(locks)),
+      counters_name_(std::move(counters)),
+      locks_(quoted(locks_name_)),
+      counters_(quoted(counters_name_)),
+      waiters_(quoted(locks_name_, "_waiters")) {}
+
+Tables Tables::in_schemas(const std::string& of_locks, const std::string& of_counters) const {
+  return {Name{.schema = of_locks, .table = locks_name_.table},
+          Name{.schema = of_counters, .table = counters_name_.table}};
 }
 
 std::string Tables::in(std::string_view statement) const {
   std::string text(statement);
   text = replaced(std::move(text), "{now}", sql::now);
+  text = replaced(std::move(text), "{clock_fence}", sql::clock_fence);
   text = replaced(std::move(text), "{locks}", locks_);
   text = replaced(std::move(text), "{counters}", counters_);
   text = replaced(std::move(text), "{waiters}", waiters_);
-  text = replaced(std::move(text), "{lock_id_index}", quoted("idx_" + bare_locks_ + "_lock_id"));
-  text = replaced(std::move(text), "{expires_index}", quoted("idx_" + bare_locks_ + "_expires"));
-  return replaced(std::move(text), "{waiters_index}", quoted("idx_" + bare_locks_ + "_queue"));
+  text = replaced(std::move(text), "{lock_id_index}", quoted("idx_" + locks_name_.table + "_lock_id"));
+  text = replaced(std::move(text), "{expires_index}", quoted("idx_" + locks_name_.table + "_expires"));
+  return replaced(std::move(text), "{waiters_index}", quoted("idx_" + locks_name_.table + "_queue"));
+}
+
+Tables::Functions Tables::functions() const {
+  // An installed function is never changed: a change needs the next version.
+  constexpr std::string_view version = "v1";
+  constexpr std::size_t hash_length = 24;
+  const auto hash = core::hexadecimal(core::sha256(locks_ + "," + counters_)).substr(0, hash_length);
+  const auto function = [&](const std::string& operation, std::initializer_list<std::string_view> arguments,
+                            std::string_view create) {
+    const auto name =
+        quoted(locks_name_.schema) + "." + quoted("syncguard_" + operation + "_" + std::string(version) + "_" + hash);
+    std::string types;
+    std::string values;
+    for (const auto type : arguments) {
+      const std::string separator = types.empty() ? "" : ", ";
+      types += separator + std::string(type);
+      values +=
+          separator + "$" + std::to_string(1 + std::ranges::count(values, '$')) + "::pg_catalog." + std::string(type);
+    }
+    auto text = replaced(std::string(create), "{check_transaction}", sql::check_transaction);
+    text = replaced(std::move(text), "{find_held_lock}", sql::find_held_lock);
+    text = replaced(std::move(text), "{pass_turn_of_held_key}", sql::pass_turn_of_held_key);
+    // The dollar quote must not occur in the function's text, which contains table names. A name cannot contain its own
+    // hash.
+    text = replaced(std::move(text), "$function$", "$syncguard_" + hash + "$");
+    text = replaced(std::move(text), "{" + operation + "_function}", name);
+    return Function{.signature = name + "(" + types + ")",
+                    .call = "SELECT * FROM " + name + "(" + values + ")",
+                    .create = in(text)};
+  };
+  return {.acquire = function("acquire", {"text", "text", "int8", "text", "text", "bool", "text", "text"},
+                              sql::create_acquire_function),
+          .release = function("release", {"text"}, sql::create_release_function),
+          .extend = function("extend", {"text", "int8"}, sql::create_extend_function),
+          .join = function("join", {"text", "text", "int8"}, sql::create_join_function),
+          .leave = function("leave", {"text", "text"}, sql::create_leave_function)};
+}
+
+std::vector<Tables::Part> Tables::parts() const {
+  const auto index = [&](const char* placeholder) {
+    // An index is in the schema of its table.
+    return (locks_name_.schema.empty() ? "" : quoted(locks_name_.schema) + ".") + in(placeholder);
+  };
+  std::vector<Part> parts = {
+      {.name = locks_, .create = in(sql::create_locks)},
+      {.kind = Part::Kind::column, .name = locks_, .column = "holder", .create = in(sql::add_holder)},
+      {.kind = Part::Kind::column, .name = locks_, .column = "holder_lock_id", .create = in(sql::add_holder_lock_id)},
+      {.name = index("{lock_id_index}"), .create = in(sql::create_lock_id_index)},
+      {.name = index("{expires_index}"), .create = in(sql::create_expires_index)},
+      {.name = counters_, .create = in(sql::create_counters)},
+      {.name = waiters_, .create = in(sql::create_waiters)},
+      {.kind = Part::Kind::column, .name = waiters_, .column = "reservation_ms", .create = in(sql::add_reservation)},
+      {.name = index("{waiters_index}"), .create = in(sql::create_waiters_index)}};
+  if (locks_name_.schema.empty() || counters_name_.schema.empty()) return parts;
+  auto [acquire, release, extend, join, leave] = functions();
+  for (auto* function : {&acquire, &release, &extend, &join, &leave}) {
+    parts.push_back(
+        {.kind = Part::Kind::function, .name = std::move(function->signature), .create = std::move(function->create)});
+  }
+  return parts;
+}
+
+bool FoundTables::owns_queue() const {
+  return locks && waiters && waiters->is_table && (waiters->trusted || waiters->owner == locks->owner);
+}
+
+FoundFunctions find_functions(const Rows& rows) {
+  constexpr int all = 5;
+  enum Column : int { trusted, executable };
+  if (rows.count() < all) return FoundFunctions::missing;
+  const auto all_are = [&](Column column) {
+    for (int row = 0; row < rows.count(); ++row) {
+      if (rows.text(row, column) != "t") return false;
+    }
+    return true;
+  };
+  if (!all_are(trusted)) return FoundFunctions::foreign;
+  return all_are(executable) ? FoundFunctions::usable : FoundFunctions::not_executable;
+}
+
+FoundTables find_tables(const Tables& names, const Rows& rows) {
+  enum Column : int { which, schema, is_table, owner, trusted, usable, id, has_reservation, has_holder };
+  const auto found = [&](std::string_view wanted) {
+    std::vector<FoundTable> tables;
+    for (int row = 0; row < rows.count(); ++row) {
+      if (rows.text(row, which) != wanted) continue;
+      tables.push_back({.schema = rows.text(row, schema),
+                        .is_table = rows.text(row, is_table) == "t",
+                        .owner = rows.text(row, owner),
+                        .trusted = rows.text(row, trusted) == "t",
+                        .usable = rows.text(row, usable) == "t",
+                        .id = rows.text(row, id),
+                        .has_reservation = rows.text(row, has_reservation) == "t",
+                        .has_holder = rows.text(row, has_holder) == "t"});
+    }
+    return tables;
+  };
+  const auto first = [&](const std::vector<FoundTable>& tables, const std::string& name,
+                         const char* option) -> std::optional<FoundTable> {
+    if (tables.empty()) return std::nullopt;
+    const auto& table = tables.front();
+    if (!table.is_table) refuse(name + " is not a table");
+    const bool is_clear =
+        table.trusted || std::ranges::all_of(tables, [&](const auto& other) { return other.owner == table.owner; });
+    if (!is_clear) {
+      refuse(name +
+             " exists in several schemas of the search path, with different owners: name the schema with the option " +
+             option);
+    }
+    return table;
+  };
+  FoundTables result;
+  result.locks = first(found("locks"), names.locks(), "table");
+  result.counters = first(found("counters"), names.counters(), "fence_table");
+  if (result.locks && result.counters) {
+    if (result.locks->id == result.counters->id) {
+      refuse("table and fence_table are the same table: fences would be lost");
+    }
+    const bool same_owner = result.counters->trusted || result.counters->owner == result.locks->owner;
+    if (names.counters_name().schema.empty() && !same_owner) {
+      refuse(names.counters() + " has a different owner than " + names.locks() +
+             ": give both one owner, or name the schema with the option fence_table");
+    }
+  }
+  if (result.locks) {
+    for (auto& waiters : found("waiters")) {
+      if (waiters.schema == result.locks->schema) result.waiters = std::move(waiters);
+    }
+  }
+  return result;
 }
 
 }  // namespace syncguard::postgres

@@ -1,16 +1,40 @@
 #include "backends/redis/handshake.hpp"
 
-#include "backends/redis/command.hpp"
-#include "backends/redis/info.hpp"
-#include "backends/redis/server_error.hpp"
+#include "backends/redis/errors.hpp"
+#include "backends/redis/protocol.hpp"
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace syncguard::redis {
+
+Info::Info(std::string_view text) {
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find("\r\n"));
+    if (const auto colon = line.find(':'); colon != std::string_view::npos) {
+      values_.emplace(line.substr(0, colon), line.substr(colon + 1));
+    }
+    text.remove_prefix(std::min(text.size(), line.size() + 2));
+  }
+}
+
+std::string Info::value(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? "" : found->second;
+}
+
+Info::Eviction Info::eviction() const {
+  const auto policy = value("maxmemory_policy");
+  const auto limit = value("maxmemory");
+  if (limit == "0" || policy == "noeviction") return Eviction::off;
+  return policy.empty() || limit.empty() ? Eviction::unknown : Eviction::on;
+}
+
 namespace {
 
 bool has_hash_tag(std::string_view prefix) {
@@ -20,21 +44,14 @@ bool has_hash_tag(std::string_view prefix) {
   return close != std::string_view::npos && close > open + 1;
 }
 
-// HELLO's reply is a flat list of names and values.
-std::string_view field(const Reply& hello, std::string_view name) {
-  for (std::size_t i = 0; i + 1 < hello.elements.size(); i += 2) {
-    if (hello.elements[i].text == name) return hello.elements[i + 1].text;
-  }
-  return {};
-}
-
 }  // namespace
 
-asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& options, const Log& log) {
+asio::awaitable<ReplyReader> handshake(Stream& stream, const RedisOptions& options, std::string password, Peer peer,
+                                       const Log& log) {
   using Check = std::function<void(const Reply&)>;
   std::string requests;
   std::vector<Check> checks;
-  const auto ask = [&](Words command, Check check) {
+  const auto ask = [&](Strings command, Check check) {
     requests += format_command(command);
     checks.push_back(std::move(check));
   };
@@ -42,30 +59,43 @@ asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& opt
     if (reply.is_error()) throw server_error(reply.text, Effect::none);
   };
 
-  const auto signed_in = [](const Reply& reply) {
+  // Thrown after the reply to HELLO: a Sentinel does not know the user of its servers.
+  std::optional<LockError> sign_in_error;
+  const auto signed_in = [&](const Reply& reply) {
     if (!reply.is_error()) return;
-    const bool about_this_client =
+    const bool concerns_credentials =
         code_of(reply.text) != "DENIED" && server_error(reply.text).code() != ErrorCode::rate_limited;
-    if (!about_this_client) throw server_error(reply.text, Effect::none);
-    // Without the server's words: they may repeat the password, as in "unknown command 'AUTH', with args beginning
-    // with".
-    throw LockError(ErrorCode::auth_failed, "Redis refused the user or the password");
+    if (!concerns_credentials) throw server_error(reply.text, Effect::none);
+    // Without the server's message, which may repeat the password: "unknown command 'AUTH', with args beginning with".
+    sign_in_error = LockError(ErrorCode::auth_failed, "Redis rejected the user name or password");
   };
   if (!options.username.empty()) {
-    ask({"AUTH", options.username, options.password}, signed_in);
-  } else if (!options.password.empty()) {
-    ask({"AUTH", options.password}, signed_in);
+    ask({"AUTH", options.username, password}, signed_in);
+  } else if (!password.empty()) {
+    ask({"AUTH", password}, signed_in);
   }
   ask({"HELLO"}, [&](const Reply& reply) {
+    if (peer == Peer::server && reply.field("mode") == "sentinel") {
+      throw LockError(
+          ErrorCode::invalid_argument,
+          "this is a Redis Sentinel, not a server: write redis+sentinel:// (with TLS rediss+sentinel://) and "
+          "the name of its master, as in redis+sentinel://host:26379/mymaster");
+    }
+    if (sign_in_error) throw LockError(*sign_in_error);
     must_work(reply);
-    if (field(reply, "mode") == "cluster" && !has_hash_tag(options.prefix)) {
+    if (reply.field("mode") == "cluster" && !has_hash_tag(options.prefix)) {
       throw LockError(ErrorCode::invalid_argument,
                       "this is a Redis Cluster, which needs a prefix with a hash tag, such as {syncguard}");
+    }
+    // With one configured address, a replica is used as it is. Every node of a cluster redirects to the right one.
+    const bool may_find_another = options.sentinel || !options.more_addresses.empty();
+    if (may_find_another && reply.field("role") == "replica" && reply.field("mode") != "cluster") {
+      throw server_error("READONLY", Effect::none);
     }
   });
   const auto database = std::to_string(options.database);
   if (options.database != 0) ask({"SELECT", database}, must_work);
-  // Niceties, which a user may not be allowed.
+  // Optional: the user may lack the permissions.
   if (!options.client_name.empty()) ask({"CLIENT", "SETNAME", options.client_name}, [](const Reply&) {});
   ask({"INFO", "memory"}, [&](const Reply& reply) {
     if (reply.is_error() || Info(reply.text).eviction() != Info::Eviction::on) return;
@@ -73,19 +103,25 @@ asio::awaitable<ReplyReader> shake_hands(Stream& stream, const RedisOptions& opt
              "this Redis may evict locks and fence counters when its memory is full: set maxmemory-policy noeviction");
   });
 
-  // A server that refuses a client says so and hangs up without having read anything: the write may fail, but the words
-  // are there to be read. Where they are not, reading fails, too.
+  // A server that rejects a client sends an error and closes the connection without reading. So if the write fails, the
+  // error may still be readable. Otherwise reading fails, too.
   try {
     co_await stream.write(asio::buffer(requests));
   } catch (const LockError& error) {
-    log.debug(std::string("while greeting Redis: ") + error.what());
+    log.debug(std::string("during the handshake with Redis: ") + error.what());
   }
   ReplyReader reader;
   std::array<char, 4096> buffer{};
   for (const auto& check : checks) {
     auto reply = reader.next();
     while (!reply) {
-      const auto size = co_await stream.read_some(asio::buffer(buffer));
+      std::size_t size = 0;
+      try {
+        size = co_await stream.read_some(asio::buffer(buffer));
+      } catch (const LockError&) {
+        if (sign_in_error) throw LockError(*sign_in_error);
+        throw;
+      }
       reader.feed({buffer.data(), size});
       reply = reader.next();
     }

@@ -1,19 +1,30 @@
 #include "backends/redis/names.hpp"
 
-#include "core/storage_key.hpp"
-#include "core/unicode.hpp"
+#include "backends/redis/scripts.hpp"
+#include "core/validation.hpp"
 
 #include <syncguard/error.hpp>
+#include <syncguard/storage_key.hpp>
 
 namespace syncguard::redis {
 namespace {
 
-// Redis itself would take 512 MB; every SyncGuard keeps to this.
-constexpr core::StorageLimit limit{.limit = 1000, .reserve = 26};
+// All SyncGuard libraries use this limit. Redis itself allows 512 MB.
+constexpr StorageLimit limit{.limit = 1000, .reserve = 26};
 
 std::string_view without_colons(std::string_view prefix) {
   while (prefix.ends_with(':')) prefix.remove_suffix(1);
   return prefix;
+}
+
+// For a pattern of SCAN.
+std::string escaped(std::string_view text) {
+  std::string pattern;
+  for (const char c : text) {
+    if (std::string_view("*?[]^-\\").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
 }
 
 [[noreturn]] void refuse(const char* message) { throw LockError(ErrorCode::invalid_argument, message); }
@@ -28,7 +39,7 @@ Names::Names(std::string_view prefix)
       wake_root_(prefix_ + "-wake:"),
       have_queues_(queue_root_.size() + Key::max_bytes + limit.reserve <= limit.limit) {
   if (prefix_.find('\0') != std::string::npos || !core::to_nfc(prefix_)) refuse("the prefix is not UTF-8 text");
-  // Finds out whether anything fits, hashed if need be.
+  // Throws if the prefix leaves no room for a key, even hashed.
   (void)index(LockId(std::string(LockId::length, 'A')));
 }
 
@@ -37,23 +48,31 @@ std::string Names::lock(const Key& key) const {
   constexpr std::string_view id = "id:";
   constexpr std::string_view fence = "fence:";
   if (text.starts_with(id) && LockId::is_valid(text.substr(id.size()))) {
-    refuse("this key would take the place of a lock's index: choose one that is not id: and a lock id");
+    refuse("this key collides with the index of a lock: choose a key other than id: followed by a lock id");
   }
   if (text.starts_with(fence) && text.substr(fence.size()).starts_with(root_)) {
-    refuse(
-        "this key would take the place of a fence counter: choose one that does not begin with fence: and the prefix");
+    refuse("this key collides with a fence counter: choose a key that does not begin with fence: and the prefix");
   }
-  // Only without a prefix can the names for waiting be those of locks.
+  // Without a prefix, the name of a lock could be the name of a queue or a turn.
   if (prefix_.empty() && (text.starts_with(queue_root_) || text.starts_with(turn_root_))) {
-    refuse(
-        "this key would take the place of a queue: use a prefix, or a key that does not begin with -queue: or -turn:");
+    refuse("this key collides with a queue: use a prefix, or a key that does not begin with -queue: or -turn:");
   }
-  return core::lock_storage_key(prefix_, key, limit);
+  return lock_storage_key(prefix_, key, limit);
 }
 
-std::string Names::fence(std::string_view lock) const { return core::fence_storage_key(prefix_, lock, limit); }
+std::string Names::fence(std::string_view lock) const { return fence_storage_key(prefix_, lock, limit); }
 
-std::string Names::index(const LockId& id) const { return core::make_storage_key(prefix_, "id:" + id.str(), limit); }
+std::string Names::fence_pattern() const { return escaped(root_) + "fence:*"; }
+
+std::string Names::lock_pattern(std::string_view key_prefix) const {
+  // A hashed name does not begin with the key.
+  const bool may_be_hashed = root_.size() + Key::max_bytes + limit.reserve > limit.limit;
+  return escaped(root_) + (may_be_hashed ? "" : escaped(key_prefix)) + "*";
+}
+
+std::string Names::index(const LockId& id) const { return make_storage_key(prefix_, "id:" + id.str(), limit); }
+
+std::string Names::wake_channel(const LockId& waiter) const { return wake_root_ + sha1(waiter.view()); }
 
 std::string Names::index_root() const { return root_ + "id:"; }
 

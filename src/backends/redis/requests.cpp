@@ -6,7 +6,7 @@
 namespace syncguard::redis {
 namespace {
 
-// As much as is written at once.
+// The maximum size of one write.
 constexpr std::size_t batch_bytes = 64 * 1024;
 
 }  // namespace
@@ -21,14 +21,14 @@ Request::Answer Request::take_answer() {
   return std::move(answer_);
 }
 
-void Request::give_up(ErrorCode code, const char* message) {
+void Request::fail(ErrorCode code, const char* message) {
   if (!finished_) fail(LockError(code, message, sent_at_ ? Effect::in_doubt : Effect::none));
 }
 
 void Request::fail(const LockError& error) {
   if (std::exchange(finished_, true)) return;
   error_ = error;
-  // Whoever ends a request early may be anybody, and holds the mutex: its coroutine goes on elsewhere.
+  // Any thread may abandon a request while it holds the mutex, so the coroutine resumes on another thread.
   if (const auto caller = std::move(caller_)) caller->resume_later();
 }
 
@@ -53,10 +53,10 @@ void RequestQueue::fail_all(const LockError& error) {
   for (const auto& request : std::exchange(requests_, {})) request->fail(error);
 }
 
-Clock::time_point RequestQueue::expire(Clock::time_point now) {
+Clock::time_point RequestQueue::expire(Clock::time_point now, const char* message) {
   auto next = Clock::time_point::max();
   for (const auto& request : requests_) {
-    if (request->deadline() <= now) request->give_up(ErrorCode::network_timeout, "Redis did not answer in time");
+    if (request->deadline() <= now) request->fail(ErrorCode::network_timeout, message);
     if (!request->is_finished()) next = std::min(next, request->deadline());
   }
   return next;
@@ -80,7 +80,7 @@ void Sent::take_from(Unsent& unsent, std::string& output, Clock::time_point now)
 }
 
 RequestPtr Sent::answered(Clock::time_point now) {
-  if (empty()) throw ProtocolError("a reply to nothing");
+  if (empty()) throw ProtocolError("a reply without a request");
   last_heard_ = now;
   return take();
 }

@@ -1,7 +1,7 @@
-// What was asked of a Redis server and is not answered yet. No I/O, and no lock: Link's mutex guards all of it.
+// Pending requests to a Redis server. No I/O, and no lock: Connection's mutex guards all of it.
 #pragma once
 
-#include "backends/redis/reply.hpp"
+#include "backends/redis/protocol.hpp"
 
 #include <syncguard/error.hpp>
 
@@ -24,42 +24,42 @@ struct Suspended {
   Suspended& operator=(const Suspended&) = delete;
   virtual ~Suspended() = default;
 
-  // Once, one of the two: on this thread, or elsewhere and soon.
+  // Exactly one of these is called, once: resume on this thread, resume_later on another one.
   virtual void resume() = 0;
   virtual void resume_later() = 0;
 };
 
 //   unsent -> sent -> answered
 //     |         |
-//     +---------+---> given up (deadline, stop, lost, closed); the reply of one that was sent is still awaited, since
-//                     the next reply belongs to the next request
+//     +---------+---> abandoned (deadline, stop, lost, closed); a sent request keeps its place until its reply arrives,
+//                     because replies arrive in the order of the requests
 class Request {
  public:
   Request(std::string bytes, Clock::time_point deadline) : bytes_(std::move(bytes)), deadline_(deadline) {}
 
-  // Somebody waits from now on; at once told to go on if the request is given up already.
+  // From now on, this caller waits. It is resumed immediately if the request has already ended.
   void await(std::unique_ptr<Suspended> caller);
 
-  // What came of it, once the caller goes on. Throws LockError if it was given up.
+  // The result, for the resumed caller. Throws LockError if the request was abandoned.
   struct Answer {
     Reply reply;
-    // On which connection it came, counted from one.
+    // The number of the connection on which the reply arrived, from 1.
     std::uint64_t connection = 0;
   };
   Answer take_answer();
 
-  // Gives up, in doubt if it was sent. Nothing happens to one that is finished.
-  void give_up(ErrorCode code, const char* message);
-  // The same with an error that says itself whether it is in doubt.
+  // Abandons the request, in doubt if it was sent. Does nothing if it has already ended.
+  void fail(ErrorCode code, const char* message);
+  // The same, but the error itself says whether it is in doubt.
   void fail(const LockError& error);
-  // The caller, if somebody waits for this: to be resumed without the mutex.
+  // Returns the waiting caller, if any. Resume it without the mutex.
   std::unique_ptr<Suspended> answer(Answer answer);
 
   [[nodiscard]] bool is_finished() const noexcept { return finished_; }
   [[nodiscard]] bool is_awaited() const noexcept { return caller_ != nullptr; }
   [[nodiscard]] Clock::time_point deadline() const noexcept { return deadline_; }
   [[nodiscard]] std::optional<Clock::time_point> sent_at() const noexcept { return sent_at_; }
-  // To be written now.
+  // Marks the request as sent and returns its bytes.
   const std::string& send(Clock::time_point now);
 
  private:
@@ -73,43 +73,44 @@ class Request {
 };
 using RequestPtr = std::shared_ptr<Request>;
 
-// Requests in an order.
+// A queue of requests.
 class RequestQueue {
  public:
   [[nodiscard]] bool empty() const noexcept { return requests_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return requests_.size(); }
 
   void add(RequestPtr request) { requests_.push_back(std::move(request)); }
-  // The first one. The queue must not be empty.
+  // Removes and returns the first request. The queue must not be empty.
   RequestPtr take();
 
-  // All of them, finished and gone.
+  // Fails and removes all requests.
   void fail_all(const LockError& error);
-  // Gives up those whose time is over. When the next one's is; the end of time if there is none.
-  Clock::time_point expire(Clock::time_point now);
+  // Abandons requests whose deadline has passed. Returns the next deadline, or time_point::max() if there is none.
+  Clock::time_point expire(Clock::time_point now, const char* message);
 
  protected:
   std::deque<RequestPtr> requests_;
 };
 
-// Those to be written, in the order in which they came.
+// Requests that were not written yet.
 class Unsent : public RequestQueue {
  public:
-  // Forgets those that were given up, which need no place.
+  // Removes abandoned requests.
   void forget_finished();
+  // Removes requests without a waiting caller.
   void forget_unawaited();
 };
 
-// Those of one connection whose replies are to come, in this order.
+// Requests of one connection that wait for their replies.
 class Sent : public RequestQueue {
  public:
   explicit Sent(Clock::time_point now) : last_heard_(now) {}
 
-  // Moves what is unsent here, and its bytes to the output, until that is enough for one write.
+  // Moves unsent requests here and appends their bytes to the output, up to the size of one write.
   void take_from(Unsent& unsent, std::string& output, Clock::time_point now);
-  // The one that is answered now. Throws ProtocolError if none is to be.
+  // Removes and returns the request that the next reply belongs to. Throws ProtocolError if there is none.
   RequestPtr answered(Clock::time_point now);
-  // Since when an answer is due and no word has come; nothing if none is due.
+  // How long replies have been pending without any arriving: the beginning of that time; nullopt if none is pending.
   [[nodiscard]] std::optional<Clock::time_point> silent_since() const;
 
  private:

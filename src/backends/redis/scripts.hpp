@@ -1,10 +1,19 @@
-// The scripts in lua/, as the server knows them.
+// The scripts in lua/, as the server knows them, and what they answer.
 #pragma once
 
+#include "backends/redis/protocol.hpp"
+
+#include <syncguard/backend.hpp>
+
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace syncguard::redis {
+
+// In hexadecimal, as redis.sha1hex gives it.
+std::string sha1(std::string_view text);
 
 struct Script {
   // parts are put one after the other.
@@ -25,9 +34,40 @@ struct Scripts {
   const Script lookup_id;
   const Script remove_dead;
   const Script join;
+  const Script poll;
   const Script leave;
+  const Script list;
+  const Script inspect;
+  const Script break_lock;
+  const Script raise_fence;
   const Script probe;
+  const Script highest_counter;
 };
 const Scripts& scripts();
+
+// Each throws LockError(internal) for a reply that its script never gives, and for a lock's key at which something else
+// is stored.
+AcquireReply acquire_reply(const Reply& reply);
+ReleaseReply release_reply(const Reply& reply);
+ExtendReply extend_reply(const Reply& reply);
+bool is_locked_reply(const Reply& reply);
+std::optional<LockRecord> lookup_reply(const Reply& reply);
+
+// One step of a list.
+struct ListStep {
+  struct Entry {
+    ListedLock lock;
+    // Empty if it is the usual one.
+    std::string name;
+  };
+
+  std::string cursor;
+  Timestamp now;
+  std::vector<Entry> locks;
+};
+ListStep list_reply(const Reply& reply);
+KeyState inspect_reply(const Reply& reply);
+bool break_lock_reply(const Reply& reply);
+Fence raise_fence_reply(const Reply& reply);
 
 }  // namespace syncguard::redis

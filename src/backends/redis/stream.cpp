@@ -1,8 +1,8 @@
 #include "backends/redis/stream.hpp"
 
-#include "async/patience.hpp"
-#include "net/fork_guard.hpp"
-#include "net/resolve.hpp"
+#include "async/resolve.hpp"
+#include "async/scoped_timeout.hpp"
+#include "os/fork.hpp"
 
 #include <asio/generic/stream_protocol.hpp>
 #include <asio/local/stream_protocol.hpp>
@@ -22,7 +22,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -53,23 +55,30 @@ bool is_about_certificates(const asio::error_code& error) {
   }
 }
 
+// Whether the server's first bytes were not TLS.
+bool is_about_no_tls(const asio::error_code& error) {
+  return error.category() == asio::error::get_ssl_category() &&
+         ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_WRONG_VERSION_NUMBER;
+}
+
 void set_option(Socket& socket, int level, int name, int value) noexcept {
-  // What the system does not know, it does without.
+  // Options that the system does not support are not essential.
   (void)setsockopt(socket.native_handle(), level, name, &value, sizeof value);
 }
 
-// Silence on the wire is noticed by the kernel too: an idle connection by keep-alive, one with something under way by
-// the limit on unacknowledged bytes.
-void tune(Socket& socket, std::chrono::seconds keep_alive) {
+// The kernel detects a dead connection, too: an idle one by keep-alive, one with pending requests by the limit on
+// unacknowledged bytes.
+void tune(Socket& socket, const Stream::Liveness& liveness) {
   constexpr int probes = 3;
-  constexpr int unacknowledged_ms = 10'000;
-  const int idle = static_cast<int>(keep_alive.count());
+  const int idle = static_cast<int>(liveness.keep_alive.count());
+  const auto unacknowledged =
+      std::min<std::chrono::milliseconds::rep>(liveness.silence_timeout.count(), std::numeric_limits<int>::max());
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, idle);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, idle / probes));
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_ms);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged));
 }
 
 }  // namespace
@@ -97,12 +106,12 @@ Tls::Tls(const RedisTls& options) : context_(std::make_unique<Context>()) {
     use("ca_file", [&](asio::error_code& error) { ssl.load_verify_file(options.ca_file.string(), error); });
   }
   if (options.certificate_file.empty() != options.key_file.empty()) {
-    throw LockError(ErrorCode::invalid_argument, "certificate_file and key_file go together: give both or neither");
+    throw LockError(ErrorCode::invalid_argument, "certificate_file and key_file must be given together");
   }
   if (!options.certificate_file.empty()) {
     use("certificate_file",
         [&](asio::error_code& error) { ssl.use_certificate_chain_file(options.certificate_file.string(), error); });
-    // A key that is encrypted is refused, instead of the terminal being asked for its password.
+    // An encrypted key is rejected instead of prompting for its password on the terminal.
     ssl.set_password_callback([](std::size_t, asio::ssl::context::password_purpose) { return std::string(); });
     use("key_file", [&](asio::error_code& error) {
       ssl.use_private_key_file(options.key_file.string(), asio::ssl::context::pem, error);
@@ -115,17 +124,18 @@ Tls::~Tls() = default;
 struct Stream::Parts {
   Parts(const asio::any_io_executor& strand, const Tls* with_tls) : socket(strand), tls(with_tls) {}
 
-  asio::awaitable<void> connect_tcp(const Address& address, std::chrono::seconds keep_alive, const CallLimits& limits);
+  asio::awaitable<void> connect_tcp(const Address& address, const Liveness& liveness, const CallLimits& limits);
   asio::awaitable<void> connect_to(Socket::endpoint_type endpoint, asio::error_code& error);
   asio::awaitable<void> start_tls(const std::string& host);
   void close() noexcept;
 
   Socket socket;
-  std::optional<net::ForkGuard> fork_guard;
+  std::optional<os::ForkGuard> fork_guard;
   const Tls* const tls;
   std::optional<asio::ssl::stream<Socket&>> secure;
   bool closed = false;
-  // send_now comes from any thread: the descriptor must not be closed, and given to somebody else, meanwhile.
+  std::atomic<Phase> phase = Phase::connecting;
+  // send_now runs on any thread. Meanwhile the descriptor must not be closed, because its number could be reused.
   std::mutex descriptor_mutex;
   bool can_send_now = false;
 };
@@ -135,7 +145,7 @@ void Stream::Parts::close() noexcept {
   can_send_now = false;
   closed = true;
   asio::error_code ignored;
-  // Also where a child of a fork still has the socket.
+  // shutdown() also works if a forked child still has the socket open.
   socket.shutdown(Socket::shutdown_both, ignored);
   fork_guard.reset();
   socket.close(ignored);
@@ -148,7 +158,7 @@ asio::awaitable<void> Stream::Parts::connect_to(Socket::endpoint_type endpoint, 
     error = asio::error::operation_aborted;
     co_return;
   }
-  // Asio's own open() lets programs that the application starts inherit the socket.
+  // With Asio's own open(), programs that the application starts would inherit the socket.
   const int descriptor = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) {
     error.assign(errno, asio::error::get_system_category());
@@ -164,27 +174,27 @@ asio::awaitable<void> Stream::Parts::connect_to(Socket::endpoint_type endpoint, 
   co_await socket.async_connect(endpoint, asio::redirect_error(asio::use_awaitable, error));
 }
 
-asio::awaitable<void> Stream::Parts::connect_tcp(const Address& address, std::chrono::seconds keep_alive,
+asio::awaitable<void> Stream::Parts::connect_tcp(const Address& address, const Liveness& liveness,
                                                  const CallLimits& limits) {
-  const auto endpoints = co_await net::resolve(address.host, address.port, limits);
+  const auto endpoints = co_await async::resolve(address.host, address.port, limits);
   asio::error_code error;
   for (std::size_t i = 0; i < endpoints.size() && !closed; ++i) {
-    // Each gets its share of the time: one that swallows packets must not use up what the next one needs.
+    // Each address gets its share of the time, so that one that drops packets leaves time for the next.
     const auto now = std::chrono::steady_clock::now();
     const auto share = (limits.deadline - now) / static_cast<std::ptrdiff_t>(endpoints.size() - i);
     {
-      const async::Patience patience(socket.get_executor(), now + share, [this] {
+      const async::ScopedTimeout scoped_timeout(socket.get_executor(), now + share, [this] {
         asio::error_code ignored;
         socket.cancel(ignored);
       });
       co_await connect_to(endpoints[i], error);
     }
     if (!error) {
-      tune(socket, keep_alive);
+      tune(socket, liveness);
       co_return;
     }
   }
-  throw LockError(ErrorCode::service_unavailable, "Redis cannot be reached: " + error.message());
+  throw LockError(ErrorCode::service_unavailable, "cannot connect to Redis: " + error.message());
 }
 
 asio::awaitable<void> Stream::Parts::start_tls(const std::string& host) {
@@ -194,12 +204,12 @@ asio::awaitable<void> Stream::Parts::start_tls(const std::string& host) {
   std::string name = context.server_name.empty() ? host : context.server_name;
   asio::error_code no_address;
   const auto address = asio::ip::make_address(name, no_address);
-  // The first is what the macro SSL_set_tlsext_host_name does, without its cast in the manner of C.
+  // SSL_ctrl is called as the macro SSL_set_tlsext_host_name does, but without a C-style cast.
   const bool named = no_address
                          ? SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1 &&
                                SSL_set1_host(ssl, name.c_str()) == 1
                          : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), address.to_string().c_str()) == 1;
-  if (!named) throw LockError(ErrorCode::invalid_argument, "the server's name cannot be used with TLS");
+  if (!named) throw LockError(ErrorCode::invalid_argument, "the server name is not valid for TLS");
   asio::error_code error;
   co_await secure->async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, error));
   if (!error) co_return;
@@ -209,26 +219,35 @@ asio::awaitable<void> Stream::Parts::start_tls(const std::string& host) {
                     std::string("TLS with Redis failed: ") +
                         (verdict == X509_V_OK ? error.message() : X509_verify_cert_error_string(verdict)));
   }
+  if (is_about_no_tls(error)) {
+    throw LockError(
+        ErrorCode::invalid_argument,
+        "Redis does not use TLS on this port: write redis:// instead of rediss://, or connect to its TLS port");
+  }
   throw LockError(ErrorCode::service_unavailable, "TLS with Redis failed: " + error.message());
 }
 
 Stream::Stream(const asio::any_io_executor& strand, const Tls* tls) : parts_(std::make_unique<Parts>(strand, tls)) {}
 Stream::~Stream() = default;
 
-asio::awaitable<void> Stream::connect(const Address& address, std::chrono::seconds keep_alive, CallLimits limits) {
+asio::awaitable<void> Stream::connect(const Address& address, Liveness liveness, CallLimits limits) {
   if (address.unix_socket.empty()) {
-    co_await parts_->connect_tcp(address, keep_alive, limits);
+    co_await parts_->connect_tcp(address, liveness, limits);
   } else {
     asio::error_code error;
-    // Longer paths do not fit into the system's structure, and Asio throws.
-    constexpr std::size_t longest = 107;
-    if (address.unix_socket.native().size() > longest) {
+    // Asio throws if the path does not fit into sockaddr_un.
+    constexpr std::size_t max_path_length = 107;
+    if (address.unix_socket.native().size() > max_path_length) {
       throw LockError(ErrorCode::invalid_argument, "the path of the Unix socket is longer than 107 bytes");
     }
     co_await parts_->connect_to(asio::local::stream_protocol::endpoint(address.unix_socket.string()), error);
-    if (error) throw LockError(ErrorCode::service_unavailable, "Redis cannot be reached: " + error.message());
+    if (error) throw LockError(ErrorCode::service_unavailable, "cannot connect to Redis: " + error.message());
   }
-  if (parts_->tls != nullptr) co_await parts_->start_tls(address.host);
+  if (parts_->tls != nullptr) {
+    parts_->phase = Phase::starting_tls;
+    co_await parts_->start_tls(address.host);
+  }
+  parts_->phase = Phase::ready;
   asio::error_code error;
   parts_->socket.native_non_blocking(true, error);
   const std::lock_guard lock(parts_->descriptor_mutex);
@@ -245,7 +264,7 @@ asio::awaitable<std::size_t> Stream::read_some(asio::mutable_buffer buffer) {
     size = co_await parts_->socket.async_read_some(buffer, token);
   }
   if (is_about_certificates(error)) {
-    // Since TLS 1.3 a server refuses a client's certificate only after the handshake.
+    // With TLS 1.3, a server rejects a client certificate only after the handshake.
     throw LockError(ErrorCode::auth_failed, "TLS with Redis failed: " + error.message());
   }
   if (error) throw_lost(error);
@@ -269,6 +288,8 @@ std::size_t Stream::send_now(std::string_view bytes) noexcept {
   const auto sent = ::send(parts_->socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent > 0 ? static_cast<std::size_t>(sent) : 0;
 }
+
+Stream::Phase Stream::phase() const noexcept { return parts_->phase; }
 
 void Stream::close() noexcept { parts_->close(); }
 

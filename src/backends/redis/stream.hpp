@@ -19,12 +19,14 @@ namespace syncguard::redis {
 struct Address {
   std::string host;
   std::uint16_t port = 0;
-  // In place of both.
+  // If set, used instead of host and port.
   std::filesystem::path unix_socket{};
+
+  friend bool operator==(const Address&, const Address&) = default;
 };
 
-// How connections of one client verify and identify themselves. Read once: files that are missing or broken are
-// found at the start.
+// The certificates of a client's connections. Reads the files once, so that a missing or broken file is reported when
+// the client is opened.
 class Tls {
  public:
   // Throws LockError(invalid_argument) naming the option whose file cannot be used.
@@ -40,8 +42,8 @@ class Tls {
   std::unique_ptr<Context> context_;
 };
 
-// One socket. Everything but send_now and close is for coroutines of one strand; one read and one write may be under
-// way at a time.
+// One socket. All functions except send_now and close must be called on one strand. At most one read and one write may
+// be pending.
 class Stream {
  public:
   // tls may be null; it must outlive the stream.
@@ -50,18 +52,26 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Throws LockError. Ends by the deadline and when a stop is requested.
-  asio::awaitable<void> connect(const Address& address, std::chrono::seconds keep_alive, CallLimits limits);
+  // How the operating system detects a dead peer: by probes on an idle connection, and by unacknowledged bytes.
+  struct Liveness {
+    std::chrono::seconds keep_alive;
+    std::chrono::milliseconds silence_timeout;
+  };
+  // Throws LockError, also at the deadline and when a stop is requested.
+  asio::awaitable<void> connect(const Address& address, Liveness liveness, CallLimits limits);
+  // The progress of connect(). Can be called on any thread.
+  enum class Phase { connecting, starting_tls, ready };
+  [[nodiscard]] Phase phase() const noexcept;
 
-  // Both throw LockError(service_unavailable) when the connection is gone.
+  // Both throw LockError(service_unavailable) if the connection is lost.
   asio::awaitable<std::size_t> read_some(asio::mutable_buffer buffer);
   asio::awaitable<void> write(asio::const_buffer bytes);
 
-  // Writes what the socket takes at once, on any thread, and says how much that was. Nothing where only write will do:
-  // with TLS, and on an error, which write will find as well.
+  // Writes as much as the socket accepts without blocking, on any thread, and returns the number of bytes. Returns zero
+  // with TLS, and after an error: use write then, which also reports the error.
   std::size_t send_now(std::string_view bytes) noexcept;
 
-  // On the strand. Makes everything under way fail.
+  // Makes all pending operations fail. Must be called on the strand.
   void close() noexcept;
 
  private:

@@ -42,16 +42,15 @@ Finding schema(const std::set<std::string>& there) {
   if (tables_missing) {
     return failure(
         "schema", missing + " missing",
-        "restore a backup; `syncguard setup` makes tables anew, but empty (without their table, fences begin "
-        "anew)");
+        "restore a backup; `syncguard setup` creates the tables again, but empty (the fence counters are lost then)");
   }
-  if (!missing.empty()) return failure("schema", missing + " missing", "run `syncguard setup`, which makes it again");
+  if (!missing.empty()) return failure("schema", missing + " missing", "run `syncguard setup`, which creates it again");
   const auto added = names_not_in(there, expected);
   if (!added.empty()) {
-    return warning("schema", "has what SyncGuard did not make: " + added,
-                   "remove that (never the file), unless you know what it is for");
+    return warning("schema", "contains objects that SyncGuard did not create: " + added,
+                   "remove them (never the file), unless you know what they are for");
   }
-  return fine("schema", "as it should be");
+  return fine("schema", "complete");
 }
 
 std::filesystem::path nearest_existing(std::filesystem::path path) {
@@ -66,7 +65,7 @@ Finding file_system(const std::filesystem::path& place) {
   const std::string check = "file system";
   switch (file_system_of(place)) {
     case FileSystem::networked:
-      return failure(check, "a network file system, where SQLite's locks do not hold",
+      return failure(check, "a network file system, where SQLite's locks do not work",
                      "choose a local path, or a backend with a server");
     case FileSystem::fuse:
       return warning(check, "in user space (FUSE), which may be local or not",
@@ -81,11 +80,10 @@ Finding file_permissions(const struct stat& file) {
   const std::string check = "permissions of the file";
   const auto mode = octal(file.st_mode);
   if ((file.st_mode & S_IRWXO) != 0) {
-    return failure(check, mode + ": every user of this host can read lock ids, and so release what is not theirs",
-                   "chmod 600 it");
+    return failure(check, mode + ": every user of this host can read lock ids and release any lock", "chmod 600 it");
   }
   if ((file.st_mode & S_IRWXG) != 0) {
-    return warning(check, mode + ": its group can use it, too",
+    return warning(check, mode + ": its group has access, too",
                    "chmod 600 it, unless the group is meant to share locks");
   }
   return fine(check, mode);
@@ -98,7 +96,7 @@ Finding folder_permissions(const struct stat& folder) {
     return failure(check, mode + ": every user of this host can replace the database", "chmod 700 it");
   }
   if ((folder.st_mode & (S_IWOTH | S_IWGRP)) != 0) {
-    return warning(check, mode + ": others can make files beside the database",
+    return warning(check, mode + ": other users can create files beside the database",
                    "use a folder of your own, with mode 0700");
   }
   return fine(check, mode);
@@ -106,7 +104,7 @@ Finding folder_permissions(const struct stat& folder) {
 
 }  // namespace
 
-std::vector<Finding> examine_place(const std::filesystem::path& path) {
+std::vector<Finding> check_path(const std::filesystem::path& path) {
   std::vector<Finding> findings;
   const auto place = nearest_existing(path);
   findings.push_back(file_system(place));
@@ -114,26 +112,36 @@ std::vector<Finding> examine_place(const std::filesystem::path& path) {
   if (place != path) {
     if (stat(path.c_str(), &status) != 0 && errno != ENOENT) {
       findings.push_back(failure("file", "cannot be reached: " + std::generic_category().message(errno),
-                                 "choose another path, or let this user search its folders"));
+                                 "choose another path, or give this user access to its folders"));
     } else if (access(place.c_str(), W_OK | X_OK) == 0) {
-      findings.push_back(fine("file", "not there yet; it is made on first use"));
+      try {
+        (void)open_folder(std::filesystem::weakly_canonical(place));
+        findings.push_back(fine("file", "does not exist yet; it is created on first use"));
+      } catch (const LockError& error) {
+        findings.push_back(failure("file", error.what(), ""));
+      }
     } else {
-      findings.push_back(failure("file", "not there, and cannot be made by this user",
-                                 "choose another path, or let this user write there"));
+      findings.push_back(failure("file", "does not exist, and this user cannot create it",
+                                 "choose another path, or give this user write access to the folder"));
     }
     return findings;
   }
   if (stat(path.c_str(), &status) == 0) findings.push_back(file_permissions(status));
   if (stat(path.parent_path().c_str(), &status) == 0) findings.push_back(folder_permissions(status));
+  if (lstat((path.string() + "-wake").c_str(), &status) == 0 && (!S_ISREG(status.st_mode) || status.st_nlink != 1)) {
+    findings.push_back(
+        warning("wake-up file", "not a regular file: waiters have to poll", "remove it; it is created again"));
+  }
   return findings;
 }
 
-std::vector<Finding> examine(const Store::Health& health) {
+std::vector<Finding> examine(const Store::Health& health, FenceSource fences) {
   std::vector<Finding> findings;
   if (health.journal_mode == "wal") {
-    findings.push_back(fine("journal", "a write-ahead log"));
+    findings.push_back(fine("journal", "write-ahead log"));
   } else {
-    findings.push_back(failure("journal", "its mode is " + health.journal_mode, "stop whatever else uses the file"));
+    findings.push_back(failure("journal", "its mode is " + health.journal_mode + ", not wal",
+                               "stop other programs that use the file"));
   }
   findings.push_back(schema(health.schema));
   if (health.integrity == "ok") {
@@ -141,8 +149,10 @@ std::vector<Finding> examine(const Store::Health& health) {
   } else {
     findings.push_back(failure("integrity", "the database is damaged",
                                "restore it from a backup, or stop all its users and remove it with its -wal and -shm "
-                               "(fences then begin anew)"));
+                               "(the fence counters are lost then)"));
   }
+  findings.push_back(core::fences(fences, "a restore or the removal of the file"));
+  if (fences == FenceSource::clock) findings.push_back(core::fence_counters(health.highest_counter, health.now));
   return findings;
 }
 

@@ -1,4 +1,4 @@
-// Whether a place and the database there are fit for locks.
+// Checks whether a path and its database are fit for locks.
 #pragma once
 
 #include "backends/sqlite/store.hpp"
@@ -10,9 +10,9 @@
 
 namespace syncguard::sqlite {
 
-// What can be said without opening the database: about its file system and who may use it. Changes nothing.
-std::vector<Finding> examine_place(const std::filesystem::path& path);
-// What can be said once it is open.
-std::vector<Finding> examine(const Store::Health& health);
+// Findings about the file system and permissions, without opening the database. Changes nothing.
+std::vector<Finding> check_path(const std::filesystem::path& path);
+// Findings about the open database.
+std::vector<Finding> examine(const Store::Health& health, FenceSource fences);
 
 }  // namespace syncguard::sqlite

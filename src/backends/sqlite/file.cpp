@@ -1,18 +1,22 @@
 #include "backends/sqlite/file.hpp"
 
-#include "async/fork.hpp"
+#include "os/fork.hpp"
 
 #include <syncguard/error.hpp>
+#include <syncguard/lock_id.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <unordered_set>
@@ -29,97 +33,215 @@ namespace {
                   what + ": " + std::generic_category().message(error));
 }
 
-void create_folders(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
-    fail(error.value(), "the folder of the database cannot be reached");
-  }
-  create_folders(folder.parent_path());
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(errno, "the folder of the database cannot be made");
+[[noreturn]] void refuse_link() {
+  throw LockError(ErrorCode::invalid_argument,
+                  "the path of the database contains a symbolic link that points to nothing: create its target, or "
+                  "remove the link");
 }
 
-void refuse_network_file_system(const std::filesystem::path& place) {
-  if (file_system_of(place) == FileSystem::networked) {
+constexpr int folder_flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+// Does not follow links: the path was resolved, so any link left dangles, or was created in the meantime.
+Descriptor open_below(const Descriptor& parent, const std::string& name) {
+  Descriptor folder(openat(parent.get(), name.c_str(), folder_flags));
+  if (!folder && errno == ENOENT) {
+    if (mkdirat(parent.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
+      fail(errno, "cannot create the folder of the database");
+    }
+    folder = Descriptor(openat(parent.get(), name.c_str(), folder_flags));
+  }
+  if (folder) return folder;
+  const int error = errno;
+  struct stat found {};
+  if (fstatat(parent.get(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(found.st_mode)) refuse_link();
+  fail(error, "cannot open the folder of the database");
+}
+
+struct stat status_of(const Descriptor& file) {
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) fail(errno, "cannot open the folder of the database");
+  return status;
+}
+
+// Another user must not be able to redirect root's writes by replacing a folder. In a user namespace, the system's root
+// is the owner of "/".
+void expect_safe_for_root(const struct stat& folder, uid_t owner_of_root) {
+  if (folder.st_uid != 0 && folder.st_uid != owner_of_root) {
+    throw LockError(ErrorCode::auth_failed,
+                    "the database is in, or below, a folder of another user, who could redirect what root writes "
+                    "there: run as that user, or choose a folder owned by root");
+  }
+  if ((folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0) {
+    throw LockError(ErrorCode::auth_failed,
+                    "the database is in, or below, a folder that every user can write to, and so redirect what root "
+                    "writes there: chmod o-w the folder, or choose another");
+  }
+}
+
+// One spelling per file, and never one that means something else to SQLite (such as ":memory:").
+std::filesystem::path without_links(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto canonical = std::filesystem::weakly_canonical(path, error);
+  return std::filesystem::absolute(error ? path : canonical);
+}
+
+FileSystem file_system_of(const Descriptor& file) {
+  struct statfs system {};
+  if (fstatfs(file.get(), &system) != 0) return FileSystem::local;
+  // Converted to unsigned first: where f_type is an int, SMB's number would be negative.
+  const auto type = file_system_of_type(static_cast<std::uint32_t>(system.f_type));
+  struct stat status {};
+  if (type != FileSystem::fuse || fstat(file.get(), &status) != 0) return type;
+  std::ifstream mounts("/proc/self/mountinfo");
+  return file_system_in_user_space(mounts, status.st_dev);
+}
+
+void refuse_network_file_system(const Descriptor& file) {
+  if (file_system_of(file) == FileSystem::networked) {
     throw LockError(
         ErrorCode::invalid_argument,
-        "the database is on a network file system, where SQLite's locks do not hold: choose a local path, or "
+        "the database is on a network file system, where SQLite's locks do not work: choose a local path, or "
         "a backend with a server");
   }
 }
 
 }  // namespace
 
+Descriptor open_folder(const std::filesystem::path& path) {
+  Descriptor folder(open("/", folder_flags));
+  if (!folder) fail(errno, "cannot open the folder of the database");
+  const uid_t owner_of_root = status_of(folder).st_uid;
+  const bool is_root = geteuid() == 0;
+  for (const auto& name : path.relative_path()) {
+    if (is_root) expect_safe_for_root(status_of(folder), owner_of_root);
+    folder = open_below(folder, name.string());
+  }
+  if (is_root) expect_safe_for_root(status_of(folder), owner_of_root);
+  return folder;
+}
+
 FileSystem file_system_of_type(std::int64_t type) {
   // From linux/magic.h and the file systems' own sources: NFS, SMB (three generations), AFS (two), Ceph, 9P, Lustre,
-  // GFS2, OCFS2, GPFS, BeeGFS, Coda.
-  static const std::unordered_set<std::int64_t> networked = {0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F,
-                                                             0x6B414653, 0x00C36400, 0x01021997, 0x0BD00BD0, 0x01161970,
-                                                             0x7461636F, 0x47504653, 0x19830326, 0x73757245};
+  // GFS2, OCFS2, GPFS, BeeGFS, Coda, NCP, OrangeFS, PanFS, StorNext, ACFS, IBRIX; folders of the host in VirtualBox,
+  // VMware and Parallels.
+  static const std::unordered_set<std::int64_t> networked = {
+      0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F, 0x6B414653, 0x00C36400, 0x01021997,
+      0x0BD00BD0, 0x01161970, 0x7461636F, 0x47504653, 0x19830326, 0x73757245, 0x564C,     0x20030528,
+      0xAAD7AAEA, 0xBEEFDEAD, 0x61636673, 0x013111A8, 0x786F4256, 0xBACBACBC, 0x7C7C6673};
   constexpr std::int64_t fuse = 0x65735546;
   if (networked.contains(type)) return FileSystem::networked;
   return type == fuse ? FileSystem::fuse : FileSystem::local;
 }
 
-FileSystem file_system_of(const std::filesystem::path& place) {
-  struct statfs system {};
-  if (statfs(place.c_str(), &system) != 0) return FileSystem::local;
-  // Unsigned first: where f_type is an int, SMB's would be negative.
-  return file_system_of_type(static_cast<std::uint32_t>(system.f_type));
+FileSystem file_system_in_user_space(std::istream& mounts, dev_t device) {
+  static const std::unordered_set<std::string> networked = {
+      "virtiofs",       "fuse.afp",      "fuse.blobfuse", "fuse.blobfuse2",   "fuse.ceph-fuse", "fuse.curlftpfs",
+      "fuse.davfs",     "fuse.davfs2",   "fuse.dbxfs",    "fuse.fuse-nfs",    "fuse.gcsfuse",   "fuse.geesefs",
+      "fuse.glusterfs", "fuse.goofys",   "fuse.grpcfuse", "fuse.gvfsd-fuse",  "fuse.httpfs",    "fuse.juicefs",
+      "fuse.kio-fuse",  "fuse.lizardfs", "fuse.mfs",      "fuse.moosefs",     "fuse.mount-s3",  "fuse.mountpoint-s3",
+      "fuse.onedriver", "fuse.orangefs", "fuse.rclone",   "fuse.s3fs",        "fuse.s3ql",      "fuse.saunafs",
+      "fuse.seaweedfs", "fuse.smbnetfs", "fuse.sshfs",    "fuse.vmhgfs-fuse", "fuse.weed"};
+  const std::string wanted = std::to_string(major(device)) + ":" + std::to_string(minor(device));
+  for (std::string line; std::getline(mounts, line);) {
+    // id, parent, device, root, mount point, options, optional fields, "-", type
+    std::istringstream fields(line);
+    std::string id;
+    std::string parent;
+    std::string number;
+    fields >> id >> parent >> number;
+    const auto separator = line.find(" - ");
+    if (number != wanted || separator == std::string::npos) continue;
+    std::string type;
+    std::istringstream(line.substr(separator + 3)) >> type;
+    return networked.contains(type) ? FileSystem::networked : FileSystem::fuse;
+  }
+  return FileSystem::fuse;
 }
 
-void create_private_file(const std::filesystem::path& path) {
-  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  create_folders(folder);
-  refuse_network_file_system(folder);
-  struct stat existing {};
-  if (stat(path.c_str(), &existing) == 0) {
-    refuse_network_file_system(path);  // it may be a link to elsewhere
+FileSystem file_system_of(const std::filesystem::path& place) {
+  const Descriptor file(open(place.c_str(), O_PATH | O_CLOEXEC));
+  return file ? file_system_of(file) : FileSystem::local;
+}
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) close(number_);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Folder
+
+Folder::Folder(const std::filesystem::path& database)
+    : database_(without_links(database)), descriptor_(open_folder(database_.parent_path())) {}
+
+std::optional<struct stat> Folder::status(const std::string& name) const {
+  struct stat found {};
+  if (fstatat(descriptor_.get(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0) return found;
+  if (errno == ENOENT) return std::nullopt;
+  fail(errno, "cannot open the database");
+}
+
+Descriptor Folder::open_file(const std::string& name, int flags, mode_t mode) const noexcept {
+  return Descriptor(openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode));
+}
+
+void Folder::create_database() const {
+  refuse_network_file_system(descriptor_);
+  const auto name = database_name();
+  if (const auto existing = status(name)) {
+    if (S_ISLNK(existing->st_mode)) refuse_link();
+    if (!S_ISREG(existing->st_mode)) {
+      throw LockError(ErrorCode::invalid_argument,
+                      "the path of the database is not a regular file: choose another path");
+    }
+    // The file itself may be a mount from another file system. Closing an O_PATH descriptor does not drop locks.
+    const auto file = open_file(name, O_PATH);
+    if (!file) fail(errno, "cannot open the database");
+    refuse_network_file_system(file);
     return;
   }
 
-  // Made under another name and linked into place only once it is closed: to close a file that another connection of
-  // this process has opened would drop that connection's locks.
-  std::string temporary = (folder / ".syncguard-XXXXXX").string();
-  const int descriptor = mkostemp(temporary.data(), 0);
-  if (descriptor < 0) fail(errno, "the database cannot be made");
-  close(descriptor);
-  const int linked = link(temporary.c_str(), path.c_str());
+  // Created under another name and linked into place only after it is closed: closing a file that another connection of
+  // this process has open would drop that connection's locks.
+  const std::string temporary = ".syncguard-" + LockId::generate().str();
+  if (!open_file(temporary, O_RDWR | O_CREAT | O_EXCL, 0600)) fail(errno, "cannot create the database");
+  const int linked = linkat(descriptor_.get(), temporary.c_str(), descriptor_.get(), name.c_str(), 0);
   const int error = errno;
-  unlink(temporary.c_str());
-  if (linked != 0 && error != EEXIST) fail(error, "the database cannot be made");
+  unlinkat(descriptor_.get(), temporary.c_str(), 0);
+  if (linked != 0 && error != EEXIST) fail(error, "cannot create the database");
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// FileInUse
 
 namespace {
 
-// In which generation of processes files were opened. After a fork, the child's copy still names the parent's.
+// The fork generation in which each file was opened. After a fork, the child's copy still has the parent's generation.
 std::mutex open_files_mutex;
 std::multimap<std::pair<std::uint64_t, std::uint64_t>, unsigned> open_files;
 
 }  // namespace
 
-FileInUse::FileInUse(const std::filesystem::path& path) {
-  create_private_file(path);
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) fail(errno, "the database cannot be reached");
-  file_ = {status.st_dev, status.st_ino};
+FileInUse::FileInUse(const Folder& folder) {
+  folder.create_database();
+  const auto status = folder.status(folder.database_name());
+  if (!status) fail(ENOENT, "cannot open the database");
+  file_ = {status->st_dev, status->st_ino};
   const std::lock_guard lock(open_files_mutex);
   const auto [first, last] = open_files.equal_range(file_);
-  if (std::any_of(first, last, [](const auto& entry) { return entry.second != async::fork_generation(); })) {
+  if (std::any_of(first, last, [](const auto& entry) { return entry.second != os::fork_generation(); })) {
     throw LockError(
         ErrorCode::invalid_argument,
         "this process was forked from one that had the same database open, and SQLite's locks do not survive "
         "that: close the client before forking, or run another program in the child");
   }
-  open_files.emplace(file_, async::fork_generation());
+  open_files.emplace(file_, os::fork_generation());
 }
 
 FileInUse::~FileInUse() {
   const std::lock_guard lock(open_files_mutex);
   const auto [first, last] = open_files.equal_range(file_);
-  const auto mine =
-      std::find_if(first, last, [](const auto& entry) { return entry.second == async::fork_generation(); });
-  if (mine != last) open_files.erase(mine);
+  const auto own = std::find_if(first, last, [](const auto& entry) { return entry.second == os::fork_generation(); });
+  if (own != last) open_files.erase(own);
 }
 
 }  // namespace syncguard::sqlite

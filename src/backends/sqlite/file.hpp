@@ -1,29 +1,83 @@
-// The file of the embedded backend, before SQLite sees it.
+// Checks, creates and opens the files of the SQLite backend before SQLite uses them.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <iosfwd>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace syncguard::sqlite {
 
-// What is known about locks on a file system. FUSE cannot be told: it may be local.
+// Whether SQLite's locks work on a file system. fuse: a file system in user space that is not known to be networked.
 enum class FileSystem { local, networked, fuse };
 FileSystem file_system_of(const std::filesystem::path& place);
-// By the number that statfs tells.
+// By the type number from statfs.
 FileSystem file_system_of_type(std::int64_t type);
+// For FUSE, whose file systems share one type number: by the device's mount type in /proc/self/mountinfo.
+FileSystem file_system_in_user_space(std::istream& mounts, dev_t device);
 
-// Makes sure that there is a file at path that only its owner can read, in a folder that exists, on a file system where
-// locks hold. Never touches a file that is there already. Throws LockError.
-void create_private_file(const std::filesystem::path& path);
+// A file descriptor that is closed by the destructor; -1 for none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) noexcept : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor();
 
-// A file that a connection of this process has open. Makes the file first, as above.
+  [[nodiscard]] int get() const noexcept { return number_; }
+  explicit operator bool() const noexcept { return number_ >= 0; }
+
+ private:
+  int number_;
+};
+
+// Opens a folder, given by an absolute path without links. Throws LockError: auth_failed for root if another user could
+// replace the folder or one above it.
+Descriptor open_folder(const std::filesystem::path& path);
+
+// The folder of a database, opened once. Files beside the database are opened and created relative to it, so renaming
+// the folder or replacing it by a link has no effect.
+class Folder {
+ public:
+  // Resolves the links in the path of the database, creates missing folders (mode 0700) and opens the database's
+  // folder. Throws LockError: invalid_argument for a link that points to nothing, auth_failed for root if
+  // another user could replace the folder or its files.
+  explicit Folder(const std::filesystem::path& database);
+
+  // The path of the database, without links.
+  [[nodiscard]] const std::filesystem::path& database() const noexcept { return database_; }
+  [[nodiscard]] std::string database_name() const { return database_.filename().string(); }
+
+  // The status of the file with that name; nullopt if there is none. Does not follow links. Throws LockError.
+  [[nodiscard]] std::optional<struct stat> status(const std::string& name) const;
+  // Like openat; returns no descriptor and sets errno on failure. Never follows a link or waits for the other end of a
+  // pipe.
+  [[nodiscard]] Descriptor open_file(const std::string& name, int flags, mode_t mode = 0) const noexcept;
+
+  // Creates the database, readable only by its owner, unless the file exists. Never changes an existing file. Throws
+  // LockError: invalid_argument for a network file system, or if the path is not a regular file.
+  void create_database() const;
+
+ private:
+  std::filesystem::path database_;
+  Descriptor descriptor_;
+};
+
+// Registers a database as open in this process. Creates it first if necessary, see Folder::create_database().
 //
-// SQLite's locks do not survive a fork, but its memory of them does: a child that opened the same file again would
-// believe that it holds what the parent holds. So that is refused, with LockError(invalid_argument).
+// File locks do not survive a fork, but SQLite's record of them does: a forked child that opens the same file would
+// believe that it holds its parent's locks. The constructor therefore throws LockError(invalid_argument) in such a
+// child.
 class FileInUse {
  public:
-  explicit FileInUse(const std::filesystem::path& path);
+  explicit FileInUse(const Folder& folder);
   FileInUse(const FileInUse&) = delete;
   FileInUse& operator=(const FileInUse&) = delete;
   ~FileInUse();

@@ -1,7 +1,7 @@
 #include "backends/sqlite/diagnosis.hpp"
-#include "backends/sqlite/watcher.hpp"
-#include "backends/sqlite/worker.hpp"
-#include "core/cleanup_pace.hpp"
+#include "backends/sqlite/session.hpp"
+#include "backends/sqlite/wake_listener.hpp"
+#include "core/expiry.hpp"
 #include "core/findings.hpp"
 
 #include <syncguard/sqlite.hpp>
@@ -13,47 +13,41 @@
 #include <utility>
 
 namespace syncguard {
+inline namespace v0_1 {
 namespace {
 
 using sqlite::Store;
 
-// One spelling per file, whatever the working directory will be, and never one that means something else to SQLite
-// (such as ":memory:").
-std::filesystem::path resolved(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto canonical = std::filesystem::weakly_canonical(path, error);
-  return std::filesystem::absolute(error ? path : canonical);
-}
-
-// What tickets share with their backend, and may outlive it by.
+// Shared by the backend and its tickets, which may outlive it.
 struct Parts {
-  Parts(const std::filesystem::path& path, const Log& log) : worker(path), watcher(path, log) {}
+  Parts(const std::filesystem::path& path, const Log& log) : session(path), wake_listener(path, log) {}
 
-  sqlite::Worker worker;
-  sqlite::Watcher watcher;
+  sqlite::Session session;
+  sqlite::WakeListener wake_listener;
 };
 
 class SqliteTicket : public WaitTicket {
  public:
   SqliteTicket(std::shared_ptr<Parts> parts, Key key, const LockId& waiter)
       : parts_(std::move(parts)), key_(std::move(key)), waiter_(waiter) {}
-  ~SqliteTicket() override { parts_->watcher.remove(waiter_); }
+  ~SqliteTicket() override { parts_->wake_listener.remove(waiter_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
     std::function<bool(Store&)> step = [key = key_, waiter = waiter_](Store& store) {
       store.join(key, waiter);
       return true;
     };
-    co_await parts_->worker.run(std::move(step), limits);
+    co_await parts_->session.run(std::move(step), limits);
+    parts_->wake_listener.set_joined(waiter_);
   }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    parts_->watcher.remove(waiter_);
+    parts_->wake_listener.remove(waiter_);
     std::function<bool(Store&)> step = [key = key_, waiter = waiter_](Store& store) {
       store.leave(key, waiter);
       return true;
     };
-    co_await parts_->worker.run(std::move(step), limits);
+    co_await parts_->session.run(std::move(step), limits);
   }
 
  private:
@@ -65,55 +59,66 @@ class SqliteTicket : public WaitTicket {
 class SqliteBackend : public Backend {
  public:
   SqliteBackend(const SqliteOptions& options, const Log& log)
-      : path_(resolved(options.path)),
+      : path_(std::filesystem::absolute(options.path)),
         parts_(std::make_shared<Parts>(path_, log)),
+        fences_(options.fences),
         cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
 
-  [[nodiscard]] Capabilities capabilities() const override { return {.name = "sqlite"}; }
+  [[nodiscard]] Capabilities capabilities() const override {
+    return {.name = "sqlite", .fences = fences_, .local = true};
+  }
+
+  void on_locks_gone(std::function<void()> gone) override { parts_->session.on_database_gone(std::move(gone)); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
-    std::function<AcquireReply(Store&)> step = [request](Store& store) { return store.acquire(request); };
-    co_return co_await parts_->worker.run(std::move(step), limits);
+    std::function<AcquireReply(Store&)> step = [request, fences = fences_](Store& store) {
+      return store.acquire(request, fences);
+    };
+    const auto reply = co_await parts_->session.run(std::move(step), limits);
+    if (const auto* granted = std::get_if<Granted>(&reply)) watch_database(granted->remaining);
+    co_return reply;
   }
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
     std::function<ReleaseReply(Store&)> step = [id](Store& store) { return store.release(id); };
-    co_return co_await parts_->worker.run(std::move(step), limits);
+    co_return co_await parts_->session.run(std::move(step), limits);
   }
 
   asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                       const CallLimits& limits) override {
     std::function<ExtendReply(Store&)> step = [id, ttl](Store& store) { return store.extend(id, ttl); };
-    co_return co_await parts_->worker.run(std::move(step), limits);
+    const auto reply = co_await parts_->session.run(std::move(step), limits);
+    if (const auto* extended = std::get_if<Extended>(&reply)) watch_database(extended->remaining);
+    co_return reply;
   }
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     std::function<bool(Store&)> step = [key](Store& store) { return store.find_live(key).has_value(); };
-    const bool locked = co_await parts_->worker.run(std::move(step), limits);
+    const bool locked = co_await parts_->session.run(std::move(step), limits);
     if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) clean_up(key);
     co_return locked;
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
     std::function<std::optional<LockRecord>(Store&)> step = [key](Store& store) { return store.find_live(key); };
-    co_return co_await parts_->worker.run(std::move(step), limits);
+    co_return co_await parts_->session.run(std::move(step), limits);
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
     std::function<std::optional<LockRecord>(Store&)> step = [id](Store& store) { return store.find_live(id); };
-    co_return co_await parts_->worker.run(std::move(step), limits);
+    co_return co_await parts_->session.run(std::move(step), limits);
   }
 
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
-    // The watch first: what happens between it and the place in the queue is then seen.
-    parts_->watcher.add(key, waiter, std::move(wake));
+    // Added before it joins, so that no change in between is missed.
+    parts_->wake_listener.add(key, waiter, std::move(wake));
     auto ticket = std::make_unique<SqliteTicket>(parts_, key, waiter);
     try {
       co_await ticket->rejoin(limits);
     } catch (const LockError&) {
-      // It may have got its place all the same, and nobody would give that up.
-      parts_->worker.run_in_background([key, waiter](Store& store) { store.leave(key, waiter); });
+      // It may still have joined the queue, and nothing else would remove its entry.
+      parts_->session.run_in_background([key, waiter](Store& store) { store.leave(key, waiter); });
       throw;
     }
     co_return ticket;
@@ -121,29 +126,31 @@ class SqliteBackend : public Backend {
 
   asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
     async::expect_no_stop(limits.stop);
-    auto findings = sqlite::examine_place(path_);
-    const bool hopeless = std::ranges::any_of(findings, [](const Finding& finding) {
+    auto findings = sqlite::check_path(path_);
+    const bool has_failure = std::ranges::any_of(findings, [](const Finding& finding) {
       return finding.check == "file system" && finding.verdict == Finding::Verdict::failure;
     });
-    // To open it would make it.
+    // Opening the database would create it.
     std::error_code unreachable;
-    if (hopeless || !std::filesystem::exists(path_, unreachable)) co_return findings;
+    if (has_failure || !std::filesystem::exists(path_, unreachable)) co_return findings;
     try {
-      core::Contact contact;
-      for (int i = 0; i < core::Contact::requests; ++i) {
-        std::function<bool(Store&)> look = [](Store& store) { return store.find_live(LockId::generate()).has_value(); };
+      core::LatencyCheck latency_check;
+      for (int i = 0; i < core::LatencyCheck::requests; ++i) {
+        std::function<bool(Store&)> probe = [](Store& store) {
+          return store.find_live(LockId::generate()).has_value();
+        };
         const auto sent_at = std::chrono::steady_clock::now();
-        co_await parts_->worker.run(std::move(look), limits);
-        // Its clock is this host's.
-        contact.answered(std::chrono::steady_clock::now() - sent_at, std::nullopt);
+        co_await parts_->session.run(std::move(probe), limits);
+        // No clock skew: the store uses this host's clock.
+        latency_check.add(std::chrono::steady_clock::now() - sent_at, std::nullopt);
       }
-      contact.report(findings);
+      latency_check.report(findings);
       std::function<Store::Health(Store&)> examine = [](Store& store) { return store.health(); };
-      const auto health = co_await parts_->worker.run(std::move(examine), limits, sqlite::Worker::Where::on_worker);
+      const auto health = co_await parts_->session.run(std::move(examine), limits, sqlite::Session::Where::on_thread);
       findings.push_back(core::fine("writable", "yes"));
-      for (auto& finding : sqlite::examine(health)) findings.push_back(std::move(finding));
+      for (auto& finding : sqlite::examine(health, fences_)) findings.push_back(std::move(finding));
     } catch (const LockError& error) {
-      findings.push_back(core::obstacle(error));
+      findings.push_back(core::unreachable(error));
     }
     co_return findings;
   }
@@ -151,28 +158,59 @@ class SqliteBackend : public Backend {
   asio::awaitable<std::string> setup(const CallLimits& limits) override {
     std::error_code ignored;
     const bool existed = std::filesystem::exists(path_, ignored);
-    // To open it makes it. In one that was there, an index may have been removed.
+    // Opening the database creates it. An existing database may lack an index.
     std::function<bool(Store&)> step = [](Store& store) {
       store.complete_schema();
       return true;
     };
-    co_await parts_->worker.run(std::move(step), limits);
-    co_return "the database " + path_.string() + (existed ? " was there already" : " was made");
+    co_await parts_->session.run(std::move(step), limits, sqlite::Session::Where::on_thread);
+    co_return "the database " + path_.string() + (existed ? " already exists" : " was created");
+  }
+
+  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
+    std::function<CleanupReply(Store&)> step = [request](Store& store) { return store.clean_up(request); };
+    co_return co_await parts_->session.run(std::move(step), limits);
+  }
+
+  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
+    std::function<LockPage(Store&)> step = [request](Store& store) { return store.list(request); };
+    co_return co_await parts_->session.run(std::move(step), limits);
+  }
+
+  asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
+    std::function<KeyState(Store&)> step = [key](Store& store) { return store.inspect(key); };
+    co_return co_await parts_->session.run(std::move(step), limits);
+  }
+
+  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
+    std::function<bool(Store&)> step = [key, fence](Store& store) { return store.break_lock(key, fence); };
+    co_return co_await parts_->session.run(std::move(step), limits);
+  }
+
+  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
+    std::function<Fence(Store&)> step = [key, fence](Store& store) { return store.raise_fence(key, fence); };
+    co_return co_await parts_->session.run(std::move(step), limits);
   }
 
   asio::awaitable<void> close(const CallLimits& limits) override {
-    co_await parts_->watcher.close(limits);
-    co_await parts_->worker.close(limits);
+    co_await parts_->wake_listener.close(limits);
+    co_await parts_->session.close(limits);
   }
 
  private:
-  // In the background: the caller has its answer.
+  // Watches the database until a lock with this remaining time expires.
+  void watch_database(std::chrono::milliseconds remaining) {
+    parts_->session.watch_database_until(std::chrono::steady_clock::now() + remaining);
+  }
+
+  // In the background, because the caller need not wait for it.
   void clean_up(const Key& key) {
-    parts_->worker.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
+    parts_->session.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
   }
 
   const std::filesystem::path path_;
   const std::shared_ptr<Parts> parts_;
+  const FenceSource fences_;
   const bool cleanup_in_is_locked_;
   core::CleanupPace cleanup_pace_;
 };
@@ -180,7 +218,7 @@ class SqliteBackend : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_sqlite_backend(SqliteOptions options, Log log) {
-  if (options.path.empty()) throw LockError(ErrorCode::invalid_argument, "the embedded backend needs a path");
+  if (options.path.empty()) throw LockError(ErrorCode::invalid_argument, "the SQLite backend needs a path");
   return std::make_unique<SqliteBackend>(options, log);
 }
 
@@ -189,13 +227,14 @@ std::filesystem::path default_sqlite_path() {
     const char* value = std::getenv(variable);
     return std::filesystem::path(value != nullptr ? value : "");
   };
-  // Relative paths in XDG variables are to be ignored, says their specification.
+  // The XDG specification says that relative paths must be ignored.
   if (const auto state = folder("XDG_STATE_HOME"); state.is_absolute()) return state / "syncguard" / "locks.db";
   if (const auto home = folder("HOME"); home.is_absolute()) {
     return home / ".local" / "state" / "syncguard" / "locks.db";
   }
   throw LockError(ErrorCode::invalid_argument,
-                  "neither XDG_STATE_HOME nor HOME is set: name a path, as in sqlite:PATH");
+                  "neither XDG_STATE_HOME nor HOME is set: give a path, as in sqlite:PATH");
 }
 
+}  // namespace v0_1
 }  // namespace syncguard

@@ -1,8 +1,9 @@
 // The atomic steps of the embedded backend, each one transaction.
 #pragma once
 
-#include "backends/sqlite/database.hpp"
-#include "backends/sqlite/doorbell.hpp"
+#include "backends/sqlite/connection.hpp"
+#include "backends/sqlite/wake_file.hpp"
+#include "os/clocks.hpp"
 
 #include <syncguard/backend.hpp>
 
@@ -15,79 +16,126 @@
 
 namespace syncguard::sqlite {
 
-// One thread at a time, like the database it works on. The time of each step is the host's clock, read once nobody else
-// can write any more.
+// Used by one thread at a time, like its connection. Each step uses the host's clock, read after the transaction has
+// locked out all other writers.
 class Store {
  public:
-  Store(const std::filesystem::path& path, Database::Hooks hooks) : database_(path, std::move(hooks)), bell_(path) {}
+  // clock: the host's clock, unless a test passes another one.
+  Store(const std::filesystem::path& path, Connection::Hooks hooks, std::function<Timestamp()> clock = os::system_now)
+      : Store(Folder(path), std::move(hooks), std::move(clock)) {}
 
-  AcquireReply acquire(const AcquireRequest& request);
+  AcquireReply acquire(const AcquireRequest& request, FenceSource fences = FenceSource::clock);
   ReleaseReply release(const LockId& id);
   ExtendReply extend(const LockId& id, std::chrono::milliseconds ttl);
   std::optional<LockRecord> find_live(const Key& key);
   std::optional<LockRecord> find_live(const LockId& id);
   void remove_if_long_dead(const Key& key);
+  CleanupReply clean_up(const CleanupRequest& request);
+  LockPage list(const ListRequest& request);
+  KeyState inspect(const Key& key);
+  bool break_lock(const Key& key, Fence fence);
+  Fence raise_fence(const Key& key, Fence fence);
 
-  // At the end of the queue, unless the waiter has a place there already.
+  // Adds the waiter to the end of the queue, unless it already has a place.
   void join(const Key& key, const LockId& waiter);
-  // Gives up the place, and passes the turn on if it had come.
+  // Removes the waiter from the queue. If it had its turn, the turn is passed on.
   void leave(const Key& key, const LockId& waiter);
 
-  // Those who wait for one key, oldest first, with the end of their turn if it has come.
+  // The waiters for one key, oldest first, with the end of their turn if they have one.
   struct Waiting {
     std::string waiter;
     std::optional<Timestamp> turn_until;
   };
   using Queue = std::vector<Waiting>;
-  // The queues of all keys that nobody holds, by stored key.
-  std::map<std::string, Queue, std::less<>> free_queues();
+  // Returns the front of each queue, by stored key, for those of the given keys that are free and have waiters.
+  std::map<std::string, Queue, std::less<>> free_queues(const std::set<std::string>& stored_keys);
   static std::string stored_key(const Key& key);
+  // Whether a release can give this waiter a turn: it is in the queue, had no turn yet, and was seen in the last hour.
+  bool has_place(const LockId& waiter);
 
-  // Whether a waiter should try now: its turn has come, or nobody has a turn and it is the first in the queue.
-  // Otherwise when to look again although nothing changed. Stalled: the key is free, but whoever is first does not
-  // come.
-  struct Prospect {
+  // Whether a waiter should try now: it has its turn, or no waiter has a turn and it is first in the queue. Otherwise,
+  // when to check again even if nothing changes. stalled: the key is free, but the first waiter does not take it.
+  struct QueueState {
     bool try_now = false;
-    std::optional<Timestamp> look_again_at{};
+    std::optional<Timestamp> recheck_at{};
     bool stalled = false;
   };
-  static Prospect prospect(const Queue& queue, const LockId& waiter, Timestamp now);
-  // Gives the first in the queue of a free key a turn, whose end then makes way for the next: it may be dead.
-  void move_on(const Key& key);
+  static QueueState queue_state(const Queue& queue, const LockId& waiter, Timestamp now);
+  // Gives the first waiter of a free key a turn. If it is dead, the end of that turn lets the next waiter try. After
+  // unused turns, several waiters get the next turn together, four times as many each time, so a row of dead waiters
+  // delays the first live one by less than half a second.
+  void pass_stalled_turn(const Key& key);
 
   // For diagnosis.
   struct Health {
     std::string journal_mode;
     std::set<std::string> schema;  // the names of all tables and indexes
-    std::string integrity;         // "ok", or what SQLite finds wrong
+    std::string integrity;         // "ok", or the problem that SQLite reports
+    std::uint64_t highest_counter = 0;
+    Timestamp now;
   };
-  // Also shows that the database can be written to, without writing.
+  // Begins a write transaction without writing, so it fails if the database is not writable.
   Health health();
   static std::set<std::string> expected_schema();
-  // Makes the tables and indexes that are not there.
-  void complete_schema() { database_.complete_schema(); }
+  // Creates missing tables and indexes.
+  void complete_schema() { connection_.complete_schema(); }
 
-  // Whether the file is not the one at its path any more: then nobody else sees what is done here.
-  [[nodiscard]] bool has_moved() { return database_.has_moved(); }
+  // Group commit, see Connection: all calls between begin_group and commit_group are one transaction.
+  void begin_group(Durability least) noexcept;
+  [[nodiscard]] bool group_has_begun() const noexcept { return connection_.group_has_begun(); }
+  [[nodiscard]] bool group_is_lost() const noexcept { return connection_.group_is_lost(); }
+  void commit_group();
+  void abandon_group() noexcept { connection_.abandon_group(); }
+
+  // Whether the path now leads to another file. Other processes then do not see changes made here.
+  [[nodiscard]] bool has_moved() { return connection_.has_moved(); }
 
  private:
+  Store(const Folder& folder, Connection::Hooks hooks, std::function<Timestamp()> clock)
+      : connection_(folder, std::move(hooks)), wake_file_(folder), clock_(std::move(clock)) {}
+
   struct Turn {
     std::string waiter;
     Timestamp until;
   };
+  struct StoredLock {
+    LockRecord record;
+    Timestamp renewed_at;  // the last grant or extension, by the clock of that time
+  };
 
-  std::optional<LockRecord> find(const std::string& lock_key);
-  std::optional<LockRecord> find(const LockId& id);
+  // The lock in the current row of find_by_key, find_by_id or list_locks; nullopt if the row cannot be a lock.
+  static std::optional<StoredLock> lock_in(const Query& query);
+  // The same of the next row, if there is one.
+  static std::optional<StoredLock> stored_lock(Query& query);
+  std::optional<StoredLock> find(const std::string& lock_key);
+  // Compares ids byte by byte, even if the database treats different ids as equal.
+  std::optional<StoredLock> find(const LockId& id);
   std::variant<LockRecord, Missing> find_owned(const LockId& id, Timestamp now);
-  // The turn that is live now, if there is one.
-  std::optional<Turn> find_turn(const std::string& lock_key, Timestamp now);
-  // The given one, and those whose turn is over.
-  void remove_waiters(const std::string& lock_key, std::string_view waiter, Timestamp now);
-  // Whether there was somebody to give it to. Ring the bell after the commit, then.
-  bool pass_turn(const std::string& lock_key, Timestamp now);
+  // The ttl of the last grant or extension if the clock was set back since. The stored expiry is then meaningless, but
+  // the lock cannot have more time left than this ttl.
+  static std::optional<std::chrono::milliseconds> ttl_if_clock_was_set_back(const StoredLock& lock, Timestamp now);
+  void set_expiry(const LockId& id, std::chrono::milliseconds ttl, Timestamp now);
+  // Checked before the functions below: their statements use temporary tables, which cost more than the rest of an
+  // uncontended acquire or release.
+  bool has_waiters(const std::string& lock_key);
+  ListedLock listed(const LockRecord& record, const std::string& lock_key);
+  std::uint64_t fence_counter(const std::string& fence_key);
+  void put_counter(const std::string& fence_key, std::uint64_t counter, const Key& key);
+  // Returns the waiter's own turn if it has one now, otherwise the turn of another waiter.
+  std::optional<Turn> find_turn(const std::string& lock_key, std::string_view waiter, Timestamp now);
+  void remove_waiter(std::string_view waiter);
+  // Removes the waiters whose turn is over. Returns their number.
+  std::int64_t remove_after_turn(const std::string& lock_key, Timestamp now);
+  // Gives turns to up to `count` waiters, oldest first. Returns whether there was one; then call notify_waiters() after
+  // the transaction.
+  bool pass_turn(const std::string& lock_key, std::int64_t count, Timestamp now);
+  // Within a group, the notification is sent after the group is committed.
+  void notify_waiters() noexcept;
 
-  Database database_;
-  Doorbell bell_;
+  Connection connection_;
+  WakeFile wake_file_;
+  const std::function<Timestamp()> clock_;
+  bool notify_after_group_ = false;
 };
 
 }  // namespace syncguard::sqlite

@@ -14,7 +14,7 @@ namespace {
 
 namespace sg = syncguard;
 
-// Nobody keeps the folder for long.
+// Waits for the lock of the folder, which is never held for long.
 struct Locked : example::FolderLock {
   explicit Locked(const example::Folder& folder) : FolderLock(folder) {
     while (!try_lock()) std::this_thread::yield();
@@ -51,8 +51,9 @@ class FolderFixture : public sg::testing::BackendFixture {
     return folder_.read(key).record.has_value();
   }
   std::optional<std::string> url() override { return "folder:" + folder_.path().string(); }
-  bool tells_waiters() override { return false; }
+  bool wakes_waiters() override { return false; }
   bool can_clean_up() override { return false; }
+  bool supports_administration() override { return false; }
 
  private:
   static std::filesystem::path new_path() {
@@ -73,8 +74,8 @@ class FolderFixture : public sg::testing::BackendFixture {
 
 SYNCGUARD_CONTRACT_SUITE(Folder, [] { return std::make_unique<FolderFixture>(); });
 
-// What the suite cannot do is make the store hang.
-TEST(FolderBackend, EndsByItsDeadlineWhileSomebodyKeepsTheFolder) {
+// The suite itself cannot make this store hang.
+TEST(FolderBackend, EndsByDeadlineWhileFolderIsLocked) {
   const example::Folder folder(std::filesystem::temp_directory_path() / ("syncguard-kept-" + std::to_string(getpid())));
   {
     const Locked kept(folder);
@@ -82,7 +83,7 @@ TEST(FolderBackend, EndsByItsDeadlineWhileSomebodyKeepsTheFolder) {
                     {.operation_timeout = std::chrono::milliseconds(50)});
     try {
       (void)locks.try_acquire("key");
-      FAIL() << "a lock was had from a folder that is somebody else's";
+      FAIL() << "the acquire must not succeed while the folder is locked";
     } catch (const sg::LockError& error) {
       EXPECT_EQ(error.code(), sg::ErrorCode::network_timeout);
       EXPECT_FALSE(error.in_doubt());

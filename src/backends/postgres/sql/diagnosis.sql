@@ -1,5 +1,8 @@
--- $1, $2, $3: the names of the tables. What there is to know about the server, and about each table: its columns with their
--- types, its valid indexes with their columns, and what this user may not do with it.
+-- The queries of the diagnosis. Each becomes a constant with its name: see cmake/SyncGuardEmbed.cmake.
+
+-- name: diagnosis
+-- $1, $2, $3: the names of the tables. Returns facts about the server, the search path and each table: its columns with their types, its
+-- valid indexes with their columns, the privileges that this user lacks, and the triggers and rules on it.
 WITH tables(position, id) AS (
   VALUES (1, to_regclass($1)), (2, to_regclass($2)), (3, to_regclass($3))
 ), described AS (
@@ -13,12 +16,38 @@ WITH tables(position, id) AS (
       FROM pg_index WHERE indrelid = id AND indisvalid AND indpred IS NULL), '') AS indexes,
     COALESCE((SELECT string_agg(privilege, ', ')
       FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
-      WHERE id IS NOT NULL AND NOT has_table_privilege(id, privilege)), '') AS refused
+      WHERE id IS NOT NULL AND NOT has_table_privilege(id, privilege)), '') AS refused,
+    COALESCE((SELECT string_agg(attached, ', ' ORDER BY attached) FROM (
+        SELECT 'trigger ' || quote_ident(tgname) FROM pg_trigger WHERE tgrelid = id AND NOT tgisinternal
+        UNION ALL
+        SELECT 'rule ' || quote_ident(rulename) FROM pg_rewrite WHERE ev_class = id
+      ) AS those(attached)), '') AS attached
   FROM tables
+), open_schemas AS (
+  SELECT COALESCE(string_agg(quote_ident(nspname), ', '), '') AS names
+  FROM unnest(current_setting('syncguard.search_path')::text[]) AS schema
+  JOIN pg_namespace ON nspname = schema
+  WHERE EXISTS (SELECT FROM aclexplode(COALESCE(nspacl, acldefault('n', nspowner)))
+    LEFT JOIN pg_roles ON pg_roles.oid = grantee
+    WHERE privilege_type = 'CREATE' AND grantee <> nspowner AND rolsuper IS DISTINCT FROM true
+      AND rolname IS DISTINCT FROM current_user)
 )
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
   current_setting('server_version'), current_setting('server_version_num')::int,
   pg_is_in_recovery(), current_setting('default_transaction_read_only'),
   current_setting('default_transaction_isolation'), current_setting('synchronous_commit'), current_setting('fsync'),
-  exists, columns, indexes, refused
-FROM described ORDER BY position
+  exists, columns, indexes, refused, attached, names, current_setting('server_encoding'),
+  (SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names')
+FROM described, open_schemas ORDER BY position
+
+-- name: advisory_locks
+-- Sessions that hold an advisory lock of the kind that operations hold briefly: the process, its role and the lock.
+SELECT coalesce(pid, 0), coalesce(usename, ''), classid, objid
+FROM pg_locks LEFT JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND classid::bigint IN (0, 4294967295)
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND pid IS DISTINCT FROM pg_backend_pid()
+
+-- name: highest_counter
+-- The highest of at most 100,000 fence counters, and whether those are all.
+SELECT coalesce(max(fence), 0), count(*) < 100000 FROM (SELECT fence FROM {counters} LIMIT 100000) AS counters

@@ -1,26 +1,107 @@
+-- The statements of setup, and the queries that find tables. Each becomes a constant with its name: see cmake/SyncGuardEmbed.cmake.
+
+-- name: create_locks
+-- holder is a label for people. It counts only while holder_lock_id equals lock_id, because other libraries replace the lock without it.
 CREATE TABLE IF NOT EXISTS {locks} (
-  key TEXT PRIMARY KEY,
-  lock_id TEXT NOT NULL,
+  key pg_catalog.text PRIMARY KEY,
+  lock_id pg_catalog.text NOT NULL,
   expires_at_ms BIGINT NOT NULL,
   acquired_at_ms BIGINT NOT NULL,
-  fence TEXT NOT NULL,
-  user_key TEXT NOT NULL
+  fence pg_catalog.text NOT NULL,
+  user_key pg_catalog.text NOT NULL,
+  holder pg_catalog.text,
+  holder_lock_id pg_catalog.text
 );
+
+-- name: add_holder
+ALTER TABLE {locks} ADD COLUMN IF NOT EXISTS holder pg_catalog.text;
+
+-- name: add_holder_lock_id
+ALTER TABLE {locks} ADD COLUMN IF NOT EXISTS holder_lock_id pg_catalog.text;
+
+-- name: create_lock_id_index
 CREATE UNIQUE INDEX IF NOT EXISTS {lock_id_index} ON {locks} (lock_id);
+
+-- name: create_expires_index
 CREATE INDEX IF NOT EXISTS {expires_index} ON {locks} (expires_at_ms);
 
+-- name: create_counters
 CREATE TABLE IF NOT EXISTS {counters} (
-  fence_key TEXT PRIMARY KEY,
+  fence_key pg_catalog.text PRIMARY KEY,
   fence BIGINT NOT NULL DEFAULT 0,
-  key_debug TEXT
+  key_debug pg_catalog.text
 );
 
--- Order only, never safety: a crash may empty it.
+-- name: create_waiters
+-- The queue decides order only, never safety, so a crash may empty it. waiter is the hash of the waiter's lock id and the payload of its
+-- notifications, to which every role may listen. Older versions store the lock id itself.
 CREATE UNLOGGED TABLE IF NOT EXISTS {waiters} (
   position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  key TEXT NOT NULL,
-  waiter TEXT NOT NULL UNIQUE,
+  key pg_catalog.text NOT NULL,
+  waiter pg_catalog.text NOT NULL UNIQUE,
   seen_at_ms BIGINT NOT NULL,
-  turn_until_ms BIGINT
+  turn_until_ms BIGINT,
+  reservation_ms BIGINT
 );
+
+-- name: add_reservation
+ALTER TABLE {waiters} ADD COLUMN IF NOT EXISTS reservation_ms BIGINT;
+
+-- name: create_waiters_index
 CREATE INDEX IF NOT EXISTS {waiters_index} ON {waiters} (key, position);
+
+-- name: tables
+-- $1, $2: schema and name of the table of locks; $3, $4: of the counters. Without a schema, the remembered search path decides. Returns one
+-- row for each relation that may be meant, in the order of the path: which table it is, its schema, whether it is a table, its owner,
+-- whether the owner is trusted (this user, a superuser or the owner of the database), whether this user may use it, its id, whether
+-- waiters can request the length of their reservation, and whether locks can carry the label of their holder.
+WITH wanted(which, schema, name) AS (
+  VALUES ('locks', $1::text, $2::text), ('counters', $3::text, $4::text), ('waiters', $1::text, $2::text || '_waiters')
+), path AS (
+  SELECT schema, position FROM unnest(current_setting('syncguard.search_path')::text[]) WITH ORDINALITY AS path(schema, position)
+), places AS (
+  SELECT which, name, path.schema, position FROM wanted, path WHERE wanted.schema = ''
+  UNION ALL
+  SELECT which, name, schema, 1 FROM wanted WHERE schema <> ''
+)
+SELECT which, nspname, relkind IN ('r', 'p'), pg_get_userbyid(relowner),
+  relowner IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user
+    UNION ALL SELECT datdba FROM pg_database WHERE datname = current_database()),
+  has_table_privilege(relation.oid, 'SELECT') AND has_table_privilege(relation.oid, 'INSERT')
+    AND has_table_privilege(relation.oid, 'UPDATE') AND has_table_privilege(relation.oid, 'DELETE'),
+  relation.oid,
+  EXISTS (SELECT FROM pg_attribute WHERE attrelid = relation.oid AND attname = 'reservation_ms' AND NOT attisdropped),
+  (SELECT count(*) = 2 FROM pg_attribute
+    WHERE attrelid = relation.oid AND attname IN ('holder', 'holder_lock_id') AND NOT attisdropped
+      AND has_column_privilege(relation.oid, attnum, 'SELECT') AND has_column_privilege(relation.oid, attnum, 'INSERT')
+      AND has_column_privilege(relation.oid, attnum, 'UPDATE'))
+FROM places
+JOIN pg_namespace AS namespace ON nspname = schema AND namespace.oid <> pg_my_temp_schema()
+JOIN pg_class AS relation ON relnamespace = namespace.oid AND relname = name AND relkind NOT IN ('i', 'I', 'c', 't')
+ORDER BY which, position
+
+-- name: functions
+-- $1: the owner of the table of locks; the other parameters: signatures of functions. Returns one row for each existing function: whether
+-- its owner is trusted ($1, this user, a superuser or the owner of the database), and whether this user may call it.
+SELECT proowner IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (current_user, $1)
+    UNION ALL SELECT datdba FROM pg_database WHERE datname = current_database()),
+  has_function_privilege(pg_proc.oid, 'EXECUTE')
+FROM (VALUES ($2), ($3), ($4), ($5), ($6)) AS wanted(signature) JOIN pg_proc ON pg_proc.oid = to_regprocedure(signature)
+
+-- name: has_function
+-- $1: the signature of a function.
+SELECT to_regprocedure($1) IS NOT NULL
+
+-- name: schema_has
+-- $1: the name of a table or an index, $2: the name of a column in it, or empty.
+SELECT to_regclass($1) IS NOT NULL AND ($2 = '' OR EXISTS (
+  SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2 AND NOT attisdropped))
+
+-- name: foreign_owner
+-- $1: the name of a table. Returns its owner, unless that is this user, a role of this user, a superuser or the owner of the database. The
+-- roles of a superuser do not count, because a superuser has every role.
+SELECT owner.rolname
+FROM pg_class AS relation JOIN pg_roles AS owner ON owner.oid = relowner JOIN pg_roles AS self ON self.rolname = current_user
+WHERE relation.oid = to_regclass($1) AND NOT owner.rolsuper AND owner.oid <> self.oid
+  AND (self.rolsuper OR NOT pg_has_role(owner.oid, 'USAGE'))
+  AND owner.oid <> (SELECT datdba FROM pg_database WHERE datname = current_database())

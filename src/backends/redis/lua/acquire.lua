@@ -1,8 +1,10 @@
--- KEYS: lock, fence counter, turn, index, and the queue if it waits there
--- ARGV: lock id, ttl, ttl + tolerance, the key as a JSON string
--- Returns {1, fence, expires at, remaining}, {0, free in}, {-3} for no lock, {-4} for a counter at its end.
+-- KEYS: lock, fence counter, turn, index, and the queue if the caller is in it
+-- ARGV: lock id, ttl, ttl + tolerance, the key as a JSON string, how fences are made: 'clock' or 'counter', and the
+-- holder as a further field of the JSON document, or nothing
+-- Returns {1, fence, expires at, remaining}, {0, free in}, {-3} if the value is not a lock, {-4} if the counter is at its limit.
 local stored = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
-local now = now_in_ms()
+local time = redis.call('TIME')
+local now = in_ms(time)
 if stored[1] then
   local lock = decode_lock(stored[1])
   if not lock then return {-3} end
@@ -14,31 +16,38 @@ if stored[1] then
 end
 local turn = stored[3]
 if turn and turn ~= ARGV[1] then
-  -- No reservation lasts longer, even if somebody else made it, or the server's clock was set back.
+  -- Our reservations are never longer. Another program wrote this one, or the server's clock was set back.
   local left = redis.call('PTTL', KEYS[3])
-  if left > 0 and left <= 50 then return {0, left} end
+  if left > 0 and left <= max_reservation then return {0, left} end
 end
 local counter = stored[2] or '0'
 -- Fence::refuse_above
 if not counter:match('^%d+$') or tonumber(counter) >= 900000000000000 then return {-4} end
 
--- A script is not rolled back, so that nothing is written before it is known to work. MGET sees nothing where something of
--- another type is stored: a lock's place that is taken so makes the first write fail; a counter's place makes the second
--- fail, and the first is taken back.
+-- A script is not rolled back, so everything that can fail is checked before the first write. MGET returns nil for a value of
+-- another type. If such a value is at the lock's name, the first write fails. If it is at the counter's name, the second
+-- write fails, and the first one is undone.
 local fence = tonumber(counter) + 1
+if ARGV[5] == 'clock' then
+  -- core::clock_floor
+  local floor = time[1] * 10000 + math.floor(time[2] / 100)
+  if floor > fence and floor <= 90000000000000 then fence = floor end
+end
 local expires_at = now + ARGV[2]
-local document = string.format('{"key":%s,"lockId":"%s","expiresAtMs":%d,"acquiredAtMs":%d,"fence":"%015d"}',
-  ARGV[4], ARGV[1], expires_at, now, fence)
+local document = string.format('{"key":%s,"lockId":"%s","expiresAtMs":%d,"acquiredAtMs":%d,"fence":"%015d"%s}',
+  ARGV[4], ARGV[1], expires_at, now, fence, ARGV[6])
 if stored[1] then
   redis.call('SET', KEYS[1], document, 'PX', ARGV[3])
 elseif not redis.call('SET', KEYS[1], document, 'PX', ARGV[3], 'NX') then
   return redis.call('GET', KEYS[1])
 end
 local counted = redis.pcall('INCR', KEYS[2])
-if counted ~= fence then
+if type(counted) ~= 'number' then
   redis.call('DEL', KEYS[1])
   return counted
 end
+-- Formatted by %d, because tostring() turns a number of 14 digits into 1.8e+13.
+if counted < fence then redis.call('SET', KEYS[2], string.format('%d', fence)) end
 redis.call('SET', KEYS[4], KEYS[1], 'PX', ARGV[3])
 if turn then redis.pcall('DEL', KEYS[3]) end
 if KEYS[5] then redis.pcall('ZREM', KEYS[5], ARGV[1]) end

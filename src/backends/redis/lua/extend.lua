@@ -1,8 +1,10 @@
 -- KEYS: index; ARGV: lock id, ttl, ttl + tolerance
--- Returns {1, expires at, remaining}, or {why not}, as find_owned says.
+-- Returns {1, expires at, remaining}, or {reason}, see find_owned.
 local lock, name, now = find_owned(KEYS[1], ARGV[1])
 if not lock then return {name} end
 lock.expiresAtMs = now + ARGV[2]
+-- A script is not rolled back, so steps that can fail come before the first write.
+local document = cjson.encode(lock)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('SET', name, cjson.encode(lock), 'PX', ARGV[3])
+redis.call('SET', name, document, 'PX', ARGV[3])
 return {1, lock.expiresAtMs, lock.expiresAtMs - now}

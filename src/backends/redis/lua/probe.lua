@@ -1,6 +1,5 @@
--- KEYS: an index, a queue and a turn that nobody uses; ARGV: a channel that nobody listens to
--- Returns which of the commands that locks need fail for this user, each followed by what the server says. Leaves nothing
--- behind.
+-- KEYS: an index, a queue and a turn that are not in use; ARGV: a channel without listeners
+-- Returns the commands that locks need and that fail for this user, each followed by the server's message. Stores nothing.
 local failed = {}
 local function try(...)
   local answer = redis.pcall(...)

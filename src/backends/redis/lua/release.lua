@@ -1,5 +1,5 @@
--- KEYS: index; ARGV: lock id, and if there are queues what the names of queues, turns and channels begin with
--- Returns 1, or why not, as find_owned says.
+-- KEYS: index; ARGV: lock id, and if there are queues, the common beginnings of the names of queues, turns and channels
+-- Returns 1, or the reason, see find_owned.
 local lock, name = find_owned(KEYS[1], ARGV[1])
 if not lock then return name end
 redis.call('DEL', name, KEYS[1])

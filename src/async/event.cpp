@@ -1,0 +1,133 @@
+#include "async/event.hpp"
+
+#include <asio/associated_executor.hpp>
+#include <asio/bind_executor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+namespace syncguard::async {
+namespace {
+
+using std::chrono::steady_clock;
+
+// Longer than any process runs, and short enough that Asio's time arithmetic does not overflow.
+constexpr std::chrono::hours never{24 * 365 * 10};
+
+}  // namespace
+
+struct Event::State {
+  // Lives in the frame of the waiting coroutine.
+  struct Waiter {
+    void end(WaitResult why) {
+      result = why;
+      timer.cancel();
+    }
+
+    asio::steady_timer timer;
+    WaitResult result = WaitResult::timed_out;
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool set = false;
+  std::vector<Waiter*> waiters;
+};
+
+Event::Event() : state_(std::make_shared<State>()) {}
+
+void Event::set() const noexcept {
+  const std::lock_guard lock(state_->mutex);
+  state_->set = true;
+  for (auto* waiter : state_->waiters) {
+    if (waiter->result == WaitResult::timed_out) waiter->end(WaitResult::set);
+  }
+  state_->changed.notify_all();
+}
+
+void Event::reset() const noexcept {
+  const std::lock_guard lock(state_->mutex);
+  state_->set = false;
+}
+
+bool Event::is_set() const noexcept {
+  const std::lock_guard lock(state_->mutex);
+  return state_->set;
+}
+
+bool Event::wait_blocking(steady_clock::time_point until) const {
+  const auto state = state_;
+  std::unique_lock lock(state->mutex);
+  return state->changed.wait_until(lock, until, [&] { return state->set; });
+}
+
+asio::awaitable<WaitResult> Event::wait(steady_clock::time_point until, std::stop_token stop) const {
+  return wait_for(state_, until, std::move(stop));
+}
+
+asio::awaitable<WaitResult> Event::wait_for(std::shared_ptr<State> state, steady_clock::time_point until,
+                                            std::stop_token stop) {
+  {
+    const std::lock_guard lock(state->mutex);
+    if (stop.stop_requested()) co_return WaitResult::stopped;
+    if (state->set) co_return WaitResult::set;
+  }
+  const auto wait_executor = co_await asio::this_coro::executor;
+  State::Waiter waiter{asio::steady_timer(wait_executor, std::min(until, steady_clock::now() + never))};
+  // A destructor, because the wait may also end by the destruction of the coroutine together with its context.
+  // Afterwards set(), which may be running on another thread, must not use the timer.
+  const struct Unregister {
+    State& state;
+    State::Waiter& waiter;
+    ~Unregister() {
+      const std::lock_guard lock(state.mutex);
+      std::erase(state.waiters, &waiter);
+    }
+  } unregister{*state, waiter};
+  {
+    const std::stop_callback on_stop(stop, [&] {
+      const std::lock_guard lock(state->mutex);
+      waiter.end(WaitResult::stopped);
+    });
+    // The mutex makes "already set?" and "start to wait" one step; a timer alone is not thread-safe. The copy keeps the
+    // mutex alive if the coroutine ends on another thread before this function returns.
+    auto start_waiting = [&](auto handler) {
+      const auto owner = state;  // NOLINT(performance-unnecessary-copy-initialization): see above
+      const std::lock_guard lock(owner->mutex);
+      if (owner->set && waiter.result != WaitResult::stopped) waiter.result = WaitResult::set;
+      const auto executor = asio::get_associated_executor(handler);
+      if (waiter.result != WaitResult::timed_out) {
+        asio::post(executor, std::move(handler));
+        return;
+      }
+      owner->waiters.push_back(&waiter);
+      waiter.timer.async_wait(asio::bind_executor(
+          executor, [handler = std::move(handler)](const asio::error_code&) mutable { std::move(handler)(); }));
+    };
+    co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start_waiting, asio::use_awaitable);
+  }
+  const std::lock_guard lock(state->mutex);
+  co_return waiter.result;
+}
+
+asio::awaitable<void> Event::wait(CallLimits limits, const char* too_late, Effect effect) const {
+  const auto result = co_await wait(limits.deadline, limits.stop);
+  if (result != WaitResult::set) throw_ended(result, too_late, effect);
+}
+
+asio::awaitable<WaitResult> sleep_until(steady_clock::time_point until, std::stop_token stop) {
+  return Event().wait(until, std::move(stop));
+}
+
+void throw_ended(WaitResult result, const std::string& too_late, Effect effect) {
+  if (result == WaitResult::stopped) throw LockError(ErrorCode::aborted, "a stop was requested", effect);
+  throw LockError(ErrorCode::network_timeout, too_late, effect);
+}
+
+}  // namespace syncguard::async

@@ -1,0 +1,229 @@
+#include "backends/memory/store.hpp"
+
+#include "core/expiry.hpp"
+#include "core/fence_limit.hpp"
+#include "core/listed.hpp"
+#include "core/reservation.hpp"
+
+#include <syncguard/liveness.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace syncguard {
+inline namespace v0_1 {
+AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
+  const std::lock_guard lock(mutex);
+  const Timestamp now = clock();
+
+  const auto held = locks.find(request.key);
+  if (held != locks.end() && is_live(held->second.expires_at, now)) {
+    const LockRecord& record = held->second;
+    if (record.lock_id == request.lock_id) {
+      remove_waiter(request.key, request.lock_id);
+      return Granted{record.fence, record.expires_at, record.expires_at - now};
+    }
+    return Contended{free_in(record.expires_at, now)};
+  }
+  const auto reserved = reservations_.find(request.key);
+  if (reserved != reservations_.end() && reserved->second.until > now && reserved->second.waiter != request.lock_id) {
+    return Contended{reserved->second.until - now};
+  }
+
+  std::uint64_t& counter = fence_counters[request.key];
+  const Fence fence = core::next_fence(counter);
+  if (held != locks.end()) remove(held->second);
+  counter = fence.value();
+  const Timestamp expires_at = now + request.ttl;
+  locks.emplace(request.key, LockRecord{.key = request.key,
+                                        .lock_id = request.lock_id,
+                                        .expires_at = expires_at,
+                                        .acquired_at = now,
+                                        .fence = fence,
+                                        .holder = request.holder});
+  keys_by_id.emplace(request.lock_id, request.key);
+  reservations_.erase(request.key);
+  remove_waiter(request.key, request.lock_id);
+  return Granted{fence, expires_at, request.ttl};
+}
+
+std::variant<LockRecord*, Missing> MemoryStore::State::find_owned(const LockId& id, Timestamp now) {
+  const auto key = keys_by_id.find(id);
+  if (key == keys_by_id.end()) return Missing::not_found;
+  const auto record = locks.find(key->second);
+  if (record == locks.end() || record->second.lock_id != id) return Missing::not_found;
+  if (!is_live(record->second.expires_at, now)) return Missing::expired;
+  return &record->second;
+}
+
+std::pair<ReleaseReply, MemoryStore::State::Wake> MemoryStore::State::release(const LockId& id) {
+  const std::lock_guard lock(mutex);
+  const Timestamp now = clock();
+  const auto owned = find_owned(id, now);
+  if (const auto* missing = std::get_if<Missing>(&owned)) return {*missing, nullptr};
+  const Key key = std::get<LockRecord*>(owned)->key;
+  remove(*std::get<LockRecord*>(owned));
+  return {Released{}, pass_turn(key, now)};
+}
+
+ExtendReply MemoryStore::State::extend(const LockId& id, std::chrono::milliseconds ttl) {
+  const std::lock_guard lock(mutex);
+  const Timestamp now = clock();
+  const auto owned = find_owned(id, now);
+  if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
+  auto& record = *std::get<LockRecord*>(owned);
+  record.expires_at = now + ttl;
+  return Extended{record.expires_at, ttl};
+}
+
+bool MemoryStore::State::is_locked(const Key& key) const { return find_live(key).has_value(); }
+
+void MemoryStore::State::remove_if_long_dead(const Key& key) {
+  const std::lock_guard lock(mutex);
+  const auto found = locks.find(key);
+  if (found != locks.end() && is_removable(found->second.expires_at, clock())) remove(found->second);
+}
+
+CleanupReply MemoryStore::State::clean_up(const CleanupRequest& request) {
+  const std::lock_guard lock(mutex);
+  const auto before = core::removable_before(clock(), request.older_than);
+  std::vector<LockRecord> expired;
+  for (const auto& [key, record] : locks) {
+    if (record.expires_at >= before) continue;
+    expired.push_back(record);
+    if (expired.size() == request.limit) break;
+  }
+  if (request.mode == CleanupRequest::Mode::remove) {
+    for (const auto& record : expired) remove(record);
+  }
+  return {.count = expired.size(), .more = expired.size() == request.limit};
+}
+
+ListedLock MemoryStore::State::listed(const LockRecord& record) const {
+  const auto queue = queues_.find(record.key);
+  return core::listed(record, queue == queues_.end() ? 0 : queue->second.size());
+}
+
+LockPage MemoryStore::State::list(const ListRequest& request) const {
+  const std::lock_guard lock(mutex);
+  LockPage page;
+  page.now = clock();
+  std::vector<const LockRecord*> found;
+  for (const auto& [key, record] : locks) {
+    const bool is_wanted = key.str().starts_with(request.prefix) && key.str() > request.cursor;
+    if (is_wanted && is_live(record.expires_at, page.now)) found.push_back(&record);
+  }
+  const auto count = std::min(request.limit, found.size());
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(count);
+  std::ranges::partial_sort(found, end, {},
+                            [](const LockRecord* record) -> const std::string& { return record->key.str(); });
+  for (const auto* record : std::span(found).first(count)) page.locks.push_back(listed(*record));
+  if (count < found.size()) page.cursor = page.locks.back().key.str();
+  return page;
+}
+
+KeyState MemoryStore::State::inspect(const Key& key) const {
+  const std::lock_guard lock(mutex);
+  KeyState state;
+  state.now = clock();
+  const auto found = locks.find(key);
+  if (found != locks.end() && is_live(found->second.expires_at, state.now)) state.lock = listed(found->second);
+  const auto counter = fence_counters.find(key);
+  if (counter != fence_counters.end()) state.fence = Fence(counter->second);
+  return state;
+}
+
+std::pair<bool, MemoryStore::State::Wake> MemoryStore::State::break_lock(const Key& key, Fence fence) {
+  const std::lock_guard lock(mutex);
+  const Timestamp now = clock();
+  const auto found = locks.find(key);
+  if (found == locks.end() || found->second.fence != fence || !is_live(found->second.expires_at, now)) {
+    return {false, nullptr};
+  }
+  remove(found->second);
+  return {true, pass_turn(key, now)};
+}
+
+Fence MemoryStore::State::raise_fence(const Key& key, Fence fence) {
+  const std::lock_guard lock(mutex);
+  auto& counter = fence_counters[key];
+  counter = std::max(counter, fence.value());
+  return Fence(counter);
+}
+
+std::optional<LockRecord> MemoryStore::State::find_live(const Key& key) const {
+  const std::lock_guard lock(mutex);
+  const auto found = locks.find(key);
+  if (found == locks.end() || !is_live(found->second.expires_at, clock())) return std::nullopt;
+  return found->second;
+}
+
+std::optional<LockRecord> MemoryStore::State::find_live(const LockId& id) const {
+  std::optional<Key> key;
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = keys_by_id.find(id);
+    if (found == keys_by_id.end()) return std::nullopt;
+    key = found->second;
+  }
+  auto record = find_live(*key);
+  if (!record || record->lock_id != id) return std::nullopt;
+  return record;
+}
+
+void MemoryStore::State::put(const LockRecord& record) {
+  const std::lock_guard lock(mutex);
+  const auto held = locks.find(record.key);
+  if (held != locks.end()) remove(held->second);
+  locks.emplace(record.key, record);
+  keys_by_id.emplace(record.lock_id, record.key);
+}
+
+void MemoryStore::State::remove(const LockRecord& record) {
+  keys_by_id.erase(record.lock_id);
+  locks.erase(locks.find(record.key));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The queue: it decides order only, never safety.
+
+void MemoryStore::State::join(const Key& key, const LockId& waiter, const Wake& wake) {
+  const std::lock_guard lock(mutex);
+  auto& queue = queues_[key];
+  if (std::ranges::find(queue, waiter, &Waiter::id) == queue.end()) queue.push_back({waiter, wake});
+}
+
+void MemoryStore::State::remove_waiter(const Key& key, const LockId& waiter) {
+  const auto queue = queues_.find(key);
+  if (queue == queues_.end()) return;
+  std::erase_if(queue->second, [&](const Waiter& entry) { return entry.id == waiter; });
+  if (queue->second.empty()) queues_.erase(queue);
+}
+
+MemoryStore::State::Wake MemoryStore::State::pass_turn(const Key& key, Timestamp now) {
+  const auto queue = queues_.find(key);
+  if (queue == queues_.end()) return nullptr;
+  Waiter oldest = std::move(queue->second.front());
+  queue->second.pop_front();
+  if (queue->second.empty()) queues_.erase(queue);
+  reservations_.insert_or_assign(key, Reservation{oldest.id, now + core::reservation_time});
+  return std::move(oldest.wake);
+}
+
+MemoryStore::State::Wake MemoryStore::State::leave(const Key& key, const LockId& waiter) {
+  const std::lock_guard lock(mutex);
+  remove_waiter(key, waiter);
+  const auto reserved = reservations_.find(key);
+  if (reserved == reservations_.end() || reserved->second.waiter != waiter) return nullptr;
+  reservations_.erase(reserved);
+  const Timestamp now = clock();
+  const auto held = locks.find(key);
+  if (held != locks.end() && is_live(held->second.expires_at, now)) return nullptr;
+  return pass_turn(key, now);
+}
+
+}  // namespace v0_1
+}  // namespace syncguard

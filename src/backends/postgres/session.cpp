@@ -1,0 +1,357 @@
+#include "backends/postgres/session.hpp"
+
+#include "async/event.hpp"
+#include "async/spawn.hpp"
+#include "os/threads.hpp"
+#include "postgres_sql.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+namespace syncguard::postgres {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How long before the caller's deadline the server gives up, so that its error arrives in time. While it waits for a
+// lock, it gives up even earlier, so that the error says so.
+constexpr milliseconds server_timeout_margin{20};
+constexpr milliseconds lock_timeout_margin{40};
+// How long a server may take to end a canceled request before its connection is closed.
+constexpr std::chrono::seconds max_drain{10};
+constexpr milliseconds cancel_interval{250};
+constexpr int max_canceling_threads = 4;
+// How often a client without functions checks whether setup has installed them.
+constexpr std::chrono::minutes function_check_interval{1};
+// The verdict of a function that did nothing because its transaction is not READ COMMITTED.
+constexpr std::int64_t wrong_isolation = -8;
+
+std::string milliseconds_until(steady_clock::time_point deadline, milliseconds earlier) {
+  const auto left = std::chrono::floor<milliseconds>(deadline - steady_clock::now()) - earlier;
+  // For PostgreSQL, zero means no limit, and the value must fit into an int.
+  constexpr std::int64_t max_milliseconds = 1'000'000'000;
+  return std::to_string(std::clamp<std::int64_t>(left.count(), 1, max_milliseconds));
+}
+
+}  // namespace
+
+// One pending transaction. Lives until the server has replied, even if no caller waits anymore.
+struct Session::Pending {
+  Pool::Pooled pooled{};
+  std::vector<Statement> statements{};
+  // Owns the texts of the statements.
+  std::shared_ptr<const void> keeps_alive{};
+  const async::Promise<Rows> reply{};
+
+  // Guarded by the session's mutex.
+  bool ended = false;
+  bool abandoned = false;
+};
+
+Session::Session(PostgresOptions options, Log log)
+    : options_(std::move(options)),
+      log_(std::move(log)),
+      names_(options_.table, options_.fence_table),
+      pool_(std::make_shared<Pool>(options_)) {
+  if (options_.listen_url != "off") {
+    wake_listener_ = std::make_shared<WakeListener>(
+        ConnectOptions{.connection = options_.listen_url.empty() ? options_.connection : options_.listen_url,
+                       .timeout = options_.connect_timeout,
+                       .password = options_.password_callback});
+  }
+}
+
+asio::awaitable<std::shared_ptr<const Statements>> Session::statements(CallLimits limits) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (statements_ && (statements_->functions || steady_clock::now() < next_function_check_)) co_return statements_;
+  }
+  co_return co_await check_tables(limits);
+}
+
+// Runs once per client, and again after tables were missing. All connections of the client then use the same tables,
+// regardless of their search paths.
+asio::awaitable<std::shared_ptr<const Statements>> Session::check_tables(CallLimits limits) {
+  std::optional<FoundTables> found;
+  auto functions = FoundFunctions::missing;
+  auto queue = Statements::Queue::none;
+  auto holder = Statements::Holder::none;
+  std::optional<Tables> resolved;
+  try {
+    found = co_await find_tables(limits);
+    if (!found->locks || !found->counters) {
+      std::string missing;
+      if (!found->locks) missing += names_.locks();
+      if (!found->counters) missing += (missing.empty() ? "" : " and ") + names_.counters();
+      throw LockError(ErrorCode::invalid_argument,
+                      missing + " not there: run setup_postgres_schema or `syncguard setup`, or name the tables");
+    }
+    resolved = names_.in_schemas(found->locks->schema, found->counters->schema);
+    if (found->owns_queue() && found->waiters->usable) {
+      queue = found->waiters->has_reservation ? Statements::Queue::exists : Statements::Queue::without_reservations;
+    }
+    if (found->locks->has_holder) holder = Statements::Holder::exists;
+    if (queue == Statements::Queue::exists) functions = co_await find_functions(*resolved, *found, limits);
+  } catch (const LockError& error) {
+    // The caller's own request was not sent yet.
+    throw error.as_no_effect();
+  }
+  auto known = std::make_shared<const Statements>(std::move(*resolved), queue, holder, functions);
+  if (wake_listener_ && known->has_queue) wake_listener_->use(known);
+  const std::lock_guard lock(mutex_);
+  statements_ = known;
+  next_function_check_ = steady_clock::now() + function_check_interval;
+  co_return known;
+}
+
+void Session::forget_tables() {
+  const std::lock_guard lock(mutex_);
+  statements_.reset();
+}
+
+asio::awaitable<FoundTables> Session::find_tables(CallLimits limits) {
+  std::string sql(sql::tables);
+  const auto& locks = names_.locks_name();
+  const auto& counters = names_.counters_name();
+  std::vector<std::string> values = {locks.schema, locks.table, counters.schema, counters.table};
+  const Rows rows = co_await ask(std::move(sql), std::move(values), limits);
+  co_return postgres::find_tables(names_, rows);
+}
+
+asio::awaitable<FoundFunctions> Session::find_functions(const Tables& resolved, const FoundTables& found,
+                                                        CallLimits limits) {
+  std::string sql(sql::functions);
+  const auto functions = resolved.functions();
+  std::vector<std::string> values = {found.locks->owner,          functions.acquire.signature,
+                                     functions.release.signature, functions.extend.signature,
+                                     functions.join.signature,    functions.leave.signature};
+  const Rows rows = co_await ask(std::move(sql), std::move(values), limits);
+  co_return postgres::find_functions(rows);
+}
+
+asio::awaitable<std::shared_ptr<WakeListener>> Session::wake_listener(CallLimits limits) {
+  const auto known = co_await statements(limits);
+  co_return known->has_queue ? wake_listener_ : nullptr;
+}
+
+asio::awaitable<Rows> Session::run(MakeRequest make_request, CallLimits limits, const LockId* id) {
+  async::expect_no_stop(limits.stop);
+  if (id != nullptr) co_await wait_for_pending(*id, limits);
+  auto known = co_await statements(limits);
+  for (;;) {
+    Request request = make_request(*known);
+    const bool is_call = request.is_call;
+    const bool sets_isolation = sets_isolation_;
+    std::optional<LockError> refusal;
+    try {
+      Rows rows = co_await send(std::move(request), known, limits, id);
+      if (!is_call || rows.number(0, 0) != wrong_isolation) co_return rows;
+      if (sets_isolation)
+        throw LockError(ErrorCode::internal, "PostgreSQL does not run transactions as READ COMMITTED");
+      sets_isolation_ = true;
+      continue;
+    } catch (const LockError& error) {
+      const bool is_refusal = error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::auth_failed;
+      if (!is_refusal || error.in_doubt()) throw;
+      // A table or a function may have been dropped.
+      forget_tables();
+      if (!is_call) throw;
+      refusal = error;
+    }
+    known = co_await statements(limits);
+    if (known->functions) throw LockError(*refusal);
+  }
+}
+
+asio::awaitable<Rows> Session::send(Request request, std::shared_ptr<const Statements> known, CallLimits limits,
+                                    const LockId* id) {
+  const auto pending = std::make_shared<Pending>();
+  pending->pooled = co_await pool_->take(limits);
+  pending->keeps_alive = known;
+  std::vector<std::string> timeouts = {milliseconds_until(limits.deadline, lock_timeout_margin),
+                                       milliseconds_until(limits.deadline, server_timeout_margin)};
+  const bool begins = !request.is_call || sets_isolation_;
+  auto& statements = pending->statements;
+  if (begins) statements.push_back({.sql = &known->begin});
+  statements.push_back({.sql = request.is_call ? &known->timeouts : &known->settings, .values = std::move(timeouts)});
+  std::ranges::move(request.statements, std::back_inserter(statements));
+  if (begins) statements.push_back({.sql = &known->commit});
+  const auto sent_at = steady_clock::now();
+  Rows rows = co_await exchange(pending, limits, id);
+  if (request.is_round_trip) round_trip_.measured(steady_clock::now() - sent_at);
+  co_return rows;
+}
+
+void Session::run_in_background(const asio::any_io_executor& executor, MakeRequest make_request,
+                                std::optional<LockId> id) {
+  auto work = [](std::shared_ptr<Session> self, MakeRequest to_do, std::optional<LockId> of) -> asio::awaitable<void> {
+    try {
+      const CallLimits limits{{}, steady_clock::now() + self->options_.operation_timeout};
+      (void)co_await self->run(std::move(to_do), limits, of ? &*of : nullptr);
+    } catch (const std::exception& error) {
+      self->log_.debug(std::string("a background request failed: ") + error.what());
+    }
+  };
+  async::spawn(executor, work(shared_from_this(), std::move(make_request), id));
+}
+
+asio::awaitable<Rows> Session::ask(std::string sql, std::vector<std::string> values, CallLimits limits) {
+  async::expect_no_stop(limits.stop);
+  struct Text {
+    std::string sql;
+    std::string begin{sql::begin};
+    std::string remember{sql::remember_search_path};
+    std::string pin{sql::pin_search_path};
+    std::string commit{sql::commit};
+  };
+  const auto text = std::make_shared<const Text>(Text{std::move(sql)});
+  const auto pending = std::make_shared<Pending>();
+  pending->pooled = co_await pool_->take(limits);
+  pending->keeps_alive = text;
+  pending->statements = {{.sql = &text->begin},
+                         {.sql = &text->remember},
+                         {.sql = &text->pin},
+                         {.sql = &text->sql, .values = std::move(values)},
+                         {.sql = &text->commit}};
+  co_return co_await exchange(pending, limits, nullptr);
+}
+
+asio::awaitable<Security> Session::security(CallLimits limits) {
+  auto pooled = co_await pool_->take(limits);
+  auto security = pooled.connection->security();
+  pool_->give_back(std::move(pooled));
+  co_return security;
+}
+
+asio::awaitable<Rows> Session::exchange(std::shared_ptr<Pending> pending, CallLimits limits, const LockId* id) {
+  const auto begin = steady_clock::now();
+  try {
+    // Sent on this thread, so that the server can start before the connection's strand runs.
+    pending->pooled.connection->send(pending->statements);
+  } catch (...) {
+    pool_->give_back(std::move(pending->pooled));
+    throw;
+  }
+  async::spawn_on(pending->pooled.strand, receive(pending), shared_from_this());
+  const auto& ready = pending->reply.ready();
+  const auto result = co_await ready.wait(limits.deadline, limits.stop);
+  bool gives_up = false;
+  {
+    const std::lock_guard lock(mutex_);
+    gives_up = !pending->ended;
+    pending->abandoned = gives_up;
+    if (gives_up && id != nullptr) abandoned_.insert_or_assign(*id, pending);
+  }
+  if (gives_up) {
+    cancel(pending, limits.deadline - begin);
+    async::throw_ended(result, "timed out waiting for PostgreSQL", Effect::in_doubt);
+  }
+  // The reply has arrived, even if the wait above timed out a moment earlier. Returns immediately.
+  (void)co_await ready.wait(steady_clock::time_point::max());
+  co_return std::move(pending->reply.value());
+}
+
+// Runs on the connection's strand.
+asio::awaitable<void> Session::receive(std::shared_ptr<Pending> pending) {
+  std::optional<Rows> rows;
+  std::exception_ptr error;
+  try {
+    rows.emplace(co_await pending->pooled.connection->receive(pending->statements));
+  } catch (const LockError&) {
+    error = std::current_exception();
+  } catch (const std::exception&) {
+    error = std::make_exception_ptr(LockError(ErrorCode::internal, "the request to PostgreSQL failed unexpectedly",
+                                              Effect::in_doubt, {.cause = std::current_exception()}));
+  }
+  Pool::Pooled pooled;
+  {
+    const std::lock_guard lock(mutex_);
+    pending->ended = true;
+    // A canceled connection is not reused: a late cancel request could hit another operation.
+    if (pending->abandoned) pending->pooled.connection->close();
+    pooled = std::move(pending->pooled);
+    std::erase_if(abandoned_, [&](const auto& entry) { return entry.second == pending; });
+  }
+  // Given back before the reply is delivered, so that the caller's next operation finds the connection.
+  pool_->give_back(std::move(pooled));
+  if (rows) {
+    pending->reply.set_value(std::move(*rows));
+  } else {
+    pending->reply.set_error(error);
+  }
+}
+
+// Closing the connection would not stop the transaction: the server still executes a COMMIT that was sent. A cancel
+// request that arrives between two statements is ignored, so it is repeated.
+void Session::cancel(const std::shared_ptr<Pending>& pending, steady_clock::duration timeout) {
+  // Each statement may take as long as the whole operation.
+  const auto end = steady_clock::now() + std::max<steady_clock::duration>(max_drain, 3 * timeout);
+  auto cancel_until_done = [](std::shared_ptr<Session> self, std::shared_ptr<Pending> slow,
+                              steady_clock::time_point until) -> asio::awaitable<void> {
+    const auto is_canceling = std::make_shared<std::atomic<bool>>(false);
+    for (;;) {
+      std::function<void()> cancel_request;
+      {
+        const std::lock_guard lock(self->mutex_);
+        if (slow->ended) co_return;
+        cancel_request = slow->pooled.connection->cancel_function();
+        if (steady_clock::now() >= until) {
+          slow->pooled.connection->close();
+          co_return;
+        }
+      }
+      // One thread per request, and only a few in total, because PQcancel has no timeout and blocks while the server
+      // hangs. A server that does not answer one cancel request would not answer more.
+      if (!*is_canceling && self->canceling_->fetch_add(1) < max_canceling_threads) {
+        *is_canceling = true;
+        try {
+          os::start_thread("syncguard-pg", [cancel_request, is_canceling, running = self->canceling_] {
+            cancel_request();
+            *is_canceling = false;
+            --*running;
+          }).detach();
+        } catch (const std::system_error&) {
+          *is_canceling = false;
+          --*self->canceling_;
+          self->log_.debug("cannot start a thread to cancel the PostgreSQL request");
+        }
+      } else if (!*is_canceling) {
+        --*self->canceling_;
+      }
+      (void)co_await slow->reply.ready().wait(steady_clock::now() + cancel_interval);
+    }
+  };
+  asio::any_io_executor strand;
+  {
+    const std::lock_guard lock(mutex_);
+    if (pending->ended) return;
+    strand = pending->pooled.strand;
+  }
+  async::spawn_on(strand, cancel_until_done(shared_from_this(), pending, end));
+}
+
+asio::awaitable<void> Session::wait_for_pending(const LockId& id, CallLimits limits) {
+  std::shared_ptr<Pending> earlier;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = abandoned_.find(id);
+    if (found == abandoned_.end()) co_return;
+    earlier = found->second;
+  }
+  co_await earlier->reply.ready().wait(limits, "an earlier operation with the same lock id is still pending");
+}
+
+std::size_t Session::connections() const noexcept {
+  return pool_->size() + (wake_listener_ && wake_listener_->is_connected() ? 1 : 0);
+}
+
+void Session::close() {
+  pool_->close();
+  if (wake_listener_) wake_listener_->close();
+}
+
+}  // namespace syncguard::postgres

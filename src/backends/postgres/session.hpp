@@ -1,0 +1,94 @@
+// One client's state for its server: connections, tables and pending operations.
+#pragma once
+
+#include "backends/postgres/pool.hpp"
+#include "backends/postgres/statements.hpp"
+#include "backends/postgres/wake_listener.hpp"
+#include "core/reservation.hpp"
+
+#include <syncguard/postgres.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace syncguard::postgres {
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(PostgresOptions options, Log log);
+
+  [[nodiscard]] const PostgresOptions& options() const noexcept { return options_; }
+  // The names in the options.
+  [[nodiscard]] const Tables& names() const noexcept { return names_; }
+
+  // Called again if the functions turn out to be missing.
+  using MakeRequest = std::function<Request(const Statements&)>;
+
+  // Runs one transaction in one round trip. If the caller gives up (at its deadline or on a stop request), the
+  // transaction is canceled in the background. No later request with the same lock id overtakes it.
+  asio::awaitable<Rows> run(MakeRequest make_request, CallLimits limits, const LockId* id = nullptr);
+  // The same in the background.
+  void run_in_background(const asio::any_io_executor& executor, MakeRequest make_request, std::optional<LockId> id);
+  // Runs one statement, even if the tables do not exist. Its search path is pg_catalog only. The setting
+  // syncguard.search_path contains the user's search path.
+  asio::awaitable<Rows> ask(std::string sql, std::vector<std::string> values, CallLimits limits);
+
+  // The security of one of the connections.
+  asio::awaitable<Security> security(CallLimits limits);
+  // Throws LockError(invalid_argument) if it is ambiguous which tables are meant.
+  asio::awaitable<FoundTables> find_tables(CallLimits limits);
+  asio::awaitable<FoundFunctions> find_functions(const Tables& resolved, const FoundTables& found, CallLimits limits);
+  // Makes the next operation check the tables and functions again.
+  void forget_tables();
+
+  // The reservation that a waiter requests when it joins a queue.
+  [[nodiscard]] std::chrono::milliseconds reservation() const noexcept { return round_trip_.reservation(); }
+
+  // Null if waiters can only poll: there is no table for the queue, or listening is turned off. Throws LockError.
+  asio::awaitable<std::shared_ptr<WakeListener>> wake_listener(CallLimits limits);
+
+  // Open connections, that of the waiters included.
+  [[nodiscard]] std::size_t connections() const noexcept;
+
+  void close();
+
+ private:
+  struct Pending;
+
+  asio::awaitable<std::shared_ptr<const Statements>> statements(CallLimits limits);
+  asio::awaitable<std::shared_ptr<const Statements>> check_tables(CallLimits limits);
+  asio::awaitable<void> wait_for_pending(const LockId& id, CallLimits limits);
+  asio::awaitable<Rows> send(Request request, std::shared_ptr<const Statements> known, CallLimits limits,
+                             const LockId* id);
+  asio::awaitable<Rows> exchange(std::shared_ptr<Pending> pending, CallLimits limits, const LockId* id);
+  asio::awaitable<void> receive(std::shared_ptr<Pending> pending);
+  void cancel(const std::shared_ptr<Pending>& pending, std::chrono::steady_clock::duration timeout);
+
+  const PostgresOptions options_;
+  const Log log_;
+  const Tables names_;
+  const std::shared_ptr<Pool> pool_;
+  // The number of threads that cancel requests. Limited, because each blocks while the server hangs.
+  const std::shared_ptr<std::atomic<int>> canceling_ = std::make_shared<std::atomic<int>>(0);
+  // Null if listening is turned off.
+  std::shared_ptr<WakeListener> wake_listener_;
+
+  core::RoundTrip round_trip_;
+
+  // Whether functions are called inside BEGIN and COMMIT, because the default isolation is not READ COMMITTED.
+  std::atomic<bool> sets_isolation_ = false;
+
+  std::mutex mutex_;
+  std::shared_ptr<const Statements> statements_;
+  // When to check again for missing functions.
+  std::chrono::steady_clock::time_point next_function_check_{};
+  // Requests that the caller has given up and the server has not finished.
+  std::unordered_map<LockId, std::shared_ptr<Pending>> abandoned_;
+};
+
+}  // namespace syncguard::postgres

@@ -1,0 +1,169 @@
+-- Locks and their fence counters. {turn}, {leave}, {pass_turn} and {notify_next_waiter} are replaced by parts of queue.sql, {holder},
+-- {holder_columns}, {holder_values} and {holder_update} by the parts at the end, or by nothing if the table has no such columns. Each
+-- statement becomes a constant with its name: see cmake/SyncGuardEmbed.cmake.
+
+-- name: lock_key
+-- $1: key. Excludes all other SyncGuard clients for this key until the transaction ends. A separate statement, because a statement that
+-- waits and then reads uses a snapshot from before the wait.
+SELECT pg_advisory_xact_lock(hashtext($1))
+
+-- name: lock_id
+-- $1: lock id. Like lock_key, for the key of this lock.
+SELECT pg_advisory_xact_lock(hashtext(key)) FROM {locks} WHERE lock_id = $1
+
+-- name: acquire
+-- $1: key, $2: lock id, $3: ttl in ms, $4: key of the counter, $5: the user's key, $6: whether fences follow the clock, $7: the label of
+-- the holder, or nothing; with a queue, $8: the waiter of this request. Returns one row: (1, fence, expires at, remaining), (0, -, -, free
+-- in), or -4 if the counter is exhausted. Returns no row if a client that does not take the advisory lock was faster.
+WITH held AS MATERIALIZED (
+  SELECT lock_id, expires_at_ms, fence FROM {locks} WHERE key = $1 FOR UPDATE
+), moment AS MATERIALIZED (
+  -- Read after the row is locked, because the time of waiting must not count as ttl.
+  SELECT {now} AS now, {clock_fence} AS clock_fence FROM (SELECT count(*) FROM held) AS locked
+), live AS MATERIALIZED (
+  SELECT held.* FROM held, moment WHERE held.expires_at_ms > moment.now - 1000
+), {turn} counter AS MATERIALIZED (
+  SELECT coalesce((SELECT fence FROM {counters} WHERE fence_key = $4), 0) AS fence,
+    CASE WHEN $6::boolean AND clock_fence BETWEEN 1 AND 90000000000000 THEN clock_fence ELSE 1 END AS least_fence,
+    nullif($7::text, '') AS holder
+  FROM moment
+), counted AS (
+  INSERT INTO {counters} AS counters (fence_key, fence, key_debug)
+  SELECT $4, least_fence, $5 FROM counter
+  WHERE NOT EXISTS (SELECT FROM live) AND NOT EXISTS (SELECT FROM turn) AND counter.fence BETWEEN 0 AND 899999999999999
+  ON CONFLICT (fence_key) DO UPDATE SET fence = greatest(counters.fence + 1, excluded.fence)
+  RETURNING counters.fence
+), taken AS (
+  INSERT INTO {locks} AS locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key{holder_columns})
+  SELECT $1, $2, moment.now + $3::bigint, moment.now, lpad(counted.fence::text, 15, '0'), $5{holder_values}
+  FROM counted, moment, counter
+  ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, expires_at_ms = excluded.expires_at_ms,
+    acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence, user_key = excluded.user_key{holder_update}
+    WHERE locks.expires_at_ms <= excluded.acquired_at_ms - 1000
+  RETURNING locks.fence, locks.expires_at_ms
+){leave}
+SELECT 1 AS verdict, fence, expires_at_ms, expires_at_ms - now AS time, 1 AS place FROM live, moment WHERE lock_id COLLATE "C" = $2
+UNION ALL
+SELECT 0, NULL, NULL, expires_at_ms + 1000 - now, 2 FROM live, moment WHERE lock_id COLLATE "C" <> $2
+UNION ALL
+SELECT 1, taken.fence, expires_at_ms, expires_at_ms - now, 3 FROM taken, moment
+UNION ALL
+SELECT 0, NULL, NULL, turn_until_ms - now, 4 FROM turn, moment
+UNION ALL
+SELECT -4, NULL, NULL, NULL, 5 FROM counter WHERE fence >= 900000000000000 OR fence < 0
+ORDER BY place LIMIT 1
+
+-- name: release
+-- $1: lock id. Returns one row: 1 done, -1 not found, -2 expired. The id is compared byte by byte after the row was found and locked,
+-- because the column's collation may treat different ids as equal.
+WITH held AS MATERIALIZED (
+  SELECT key, lock_id, expires_at_ms FROM {locks} WHERE lock_id = $1 FOR UPDATE
+), moment AS MATERIALIZED (
+  SELECT {now} AS now FROM (SELECT count(*) FROM held) AS locked
+), gone AS (
+  DELETE FROM {locks} AS locks USING held, moment
+  WHERE locks.key = held.key AND held.lock_id COLLATE "C" = $1 AND held.expires_at_ms > moment.now - 1000
+  RETURNING locks.key
+){pass_turn}
+SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 1 
+  WHEN EXISTS (SELECT FROM held WHERE lock_id COLLATE "C" = $1) THEN -2 ELSE -1 END AS verdict{notify_next_waiter}
+
+-- name: extend
+-- $1: lock id, $2: ttl in ms. Returns one row: (1, expires at, remaining), -1 not found, or -2 expired. Compares the id as in release.
+WITH held AS MATERIALIZED (
+  SELECT key, lock_id, expires_at_ms FROM {locks} WHERE lock_id = $1 FOR UPDATE
+), moment AS MATERIALIZED (
+  SELECT {now} AS now FROM (SELECT count(*) FROM held) AS locked
+), changed AS (
+  UPDATE {locks} AS locks SET expires_at_ms = moment.now + $2::bigint FROM held, moment
+  WHERE locks.key = held.key AND held.lock_id COLLATE "C" = $1 AND held.expires_at_ms > moment.now - 1000
+  RETURNING locks.expires_at_ms
+)
+SELECT CASE WHEN EXISTS (SELECT FROM changed) THEN 1 
+  WHEN EXISTS (SELECT FROM held WHERE lock_id COLLATE "C" = $1) THEN -2 ELSE -1 END AS verdict,
+  (SELECT expires_at_ms FROM changed) AS expires_at_ms, $2::bigint AS remaining
+
+-- name: lookup_key
+-- $1: key
+SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, {holder} FROM {locks}
+WHERE key = $1 AND expires_at_ms > {now} - 1000
+
+-- name: lookup_id
+-- $1: lock id
+SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, {holder} FROM {locks}
+WHERE lock_id = $1 AND expires_at_ms > {now} - 1000
+
+-- name: list_locks
+-- $1: the key before the first one, $2: the prefix of the user's keys, $3: the maximum number. Examines at most 2,000 locks, in the order
+-- of keys in the column's own collation, so that the index has that order. Returns one row (0, the last key that was examined, how many
+-- were, now), then for each live lock (1, key, expires at, acquired at, user's key, fence, label of the holder, number of waiters).
+WITH moment AS MATERIALIZED (
+  SELECT {now} AS now
+), examined AS MATERIALIZED (
+  SELECT key, user_key, expires_at_ms, acquired_at_ms, fence, {holder} AS holder FROM {locks} WHERE key > $1 ORDER BY key LIMIT 2000
+), live AS MATERIALIZED (
+  SELECT examined.* FROM examined, moment
+  WHERE expires_at_ms > now - 1000 AND starts_with(user_key COLLATE "C", $2) ORDER BY key LIMIT $3::bigint
+)
+SELECT * FROM (
+  SELECT 0 AS place, coalesce((SELECT max(key) FROM examined), '') AS key, (SELECT count(*) FROM examined) AS number, now AS time,
+    '' AS user_key, '' AS fence, '' AS holder, NULL AS waiters FROM moment
+  UNION ALL
+  SELECT 1, key, expires_at_ms, acquired_at_ms, user_key, fence, holder, {waiter_count} FROM live AS found, moment
+) AS page ORDER BY place, key
+
+-- name: inspect
+-- $1: key, $2: key of the counter. Returns one row: now, the counter or nothing, and if the key is locked: user's key, expires at, acquired
+-- at, fence, label of the holder, number of waiters.
+SELECT now, (SELECT fence FROM {counters} WHERE fence_key = $2), user_key, expires_at_ms, acquired_at_ms, fence, {holder}, {waiter_count}
+FROM (SELECT {now} AS now OFFSET 0) AS moment LEFT JOIN {locks} AS found ON key = $1 AND expires_at_ms > now - 1000
+
+-- name: waiter_count
+-- Of those that were seen in the last 30 s.
+(SELECT count(*) FROM {waiters} AS waiters WHERE waiters.key = found.key AND waiters.seen_at_ms > now - 30000)
+
+-- name: break_lock
+-- $1: key, $2: fence. Returns 1 if the live lock had this fence and was removed, else 0.
+WITH held AS MATERIALIZED (
+  SELECT key, fence, expires_at_ms FROM {locks} WHERE key = $1 FOR UPDATE
+), moment AS MATERIALIZED (
+  SELECT {now} AS now FROM (SELECT count(*) FROM held) AS locked
+), gone AS (
+  DELETE FROM {locks} AS locks USING held, moment
+  WHERE locks.key = held.key AND held.fence COLLATE "C" = $2 AND held.expires_at_ms > moment.now - 1000
+  RETURNING locks.key
+){pass_turn}
+SELECT (SELECT count(*) FROM gone) AS verdict{notify_next_waiter}
+
+-- name: raise_fence
+-- $1: key of the counter, $2: the least value, $3: the user's key. Returns the new value.
+INSERT INTO {counters} AS counters (fence_key, fence, key_debug) VALUES ($1, $2::bigint, $3)
+ON CONFLICT (fence_key) DO UPDATE SET fence = greatest(counters.fence, excluded.fence)
+RETURNING counters.fence
+
+-- name: remove_dead
+-- $1: key. Removes a lock that expired so long ago that no holder can still extend it: see is_removable in syncguard/liveness.hpp.
+DELETE FROM {locks} WHERE key = $1 AND {now} - expires_at_ms > 2000
+
+-- name: find_expired
+-- $1: how long ago locks must have expired, in milliseconds. $2: the maximum number.
+SELECT key FROM {locks} WHERE expires_at_ms < (SELECT {now} - $1::bigint) ORDER BY expires_at_ms LIMIT $2::bigint
+
+-- name: remove_expired
+-- Parameters as in find_expired. Skips rows that an acquire is about to replace.
+DELETE FROM {locks} WHERE key IN (
+  SELECT key FROM {locks} WHERE expires_at_ms < (SELECT {now} - $1::bigint) ORDER BY expires_at_ms LIMIT $2::bigint
+  FOR UPDATE SKIP LOCKED)
+RETURNING key
+
+-- name: holder
+CASE WHEN holder_lock_id COLLATE "C" = lock_id THEN holder ELSE '' END
+
+-- name: holder_columns
+, holder, holder_lock_id
+
+-- name: holder_values
+, counter.holder, CASE WHEN counter.holder IS NOT NULL THEN $2 END
+
+-- name: holder_update
+, holder = excluded.holder, holder_lock_id = excluded.holder_lock_id

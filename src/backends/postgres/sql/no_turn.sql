@@ -1,1 +1,0 @@
-turn AS (SELECT NULL::bigint AS turn_until_ms WHERE false),

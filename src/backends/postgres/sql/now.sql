@@ -1,1 +1,0 @@
-floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint

@@ -1,0 +1,211 @@
+#include "backends/postgres/wake_listener.hpp"
+
+#include "async/scoped_timeout.hpp"
+#include "async/spawn.hpp"
+#include "core/reservation.hpp"
+
+#include <asio/post.hpp>
+#include <asio/strand.hpp>
+#include <asio/this_coro.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace syncguard::postgres {
+namespace {
+
+constexpr std::chrono::seconds heartbeat_interval{10};
+constexpr std::chrono::milliseconds min_backoff{250};
+constexpr std::chrono::seconds max_backoff{10};
+// After this time, a reservation that starts now has lapsed.
+constexpr auto lapsed_after = core::max_reservation + std::chrono::milliseconds(20);
+// A connection that lasted this long ends the backoff.
+constexpr std::chrono::seconds stable_after{5};
+
+}  // namespace
+
+void WakeListener::use(std::shared_ptr<const Statements> statements) {
+  const std::lock_guard lock(mutex_);
+  statements_ = std::move(statements);
+}
+
+std::optional<Security> WakeListener::security() {
+  const std::lock_guard lock(mutex_);
+  return security_;
+}
+
+asio::awaitable<void> WakeListener::add(LockId waiter, std::function<void()> wake, CallLimits limits) {
+  const auto executor = co_await asio::this_coro::executor;
+  std::optional<async::Event> attempt_ended;
+  waiters_.add(waiter, std::move(wake));
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::listening) co_return;
+    if (state_ == State::closed) throw LockError(ErrorCode::aborted, "the client is closed");
+    if (state_ == State::idle && failure_ && std::chrono::steady_clock::now() < retry_at_) throw LockError(*failure_);
+    if (state_ == State::idle) {
+      state_ = State::connecting;
+      attempt_ended_ = {};
+      if (!strand_) strand_ = asio::make_strand(executor);
+      async::spawn_on(strand_, listen(), shared_from_this());
+    }
+    attempt_ended = attempt_ended_;
+  }
+  co_await attempt_ended->wait(limits, "timed out starting to listen for PostgreSQL notifications");
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::listening) {
+    throw failure_ ? LockError(*failure_) : LockError(ErrorCode::aborted, "the client is closed");
+  }
+}
+
+asio::awaitable<void> WakeListener::listen() {
+  using Clock = std::chrono::steady_clock;
+  for (;;) {
+    std::optional<LockError> failure;
+    const auto began_at = Clock::now();
+    try {
+      co_await listen_until_lost();
+    } catch (const LockError& error) {
+      failure = error;
+    } catch (const std::exception&) {
+      failure = LockError(ErrorCode::internal, "the listening connection to PostgreSQL failed unexpectedly");
+    }
+    Clock::time_point retry_at;
+    {
+      const std::lock_guard lock(mutex_);
+      const bool was_listening = state_ == State::listening;
+      failure_ = failure;
+      attempt_ended_.set();
+      if (state_ == State::closed) co_return;
+      state_ = State::idle;
+      // A lost connection is replaced immediately, unless it was lost soon after opening, and not for the first time.
+      const auto next = std::clamp<Clock::duration>(2 * backoff_, min_backoff, max_backoff);
+      if (!was_listening) backoff_ = next;
+      const bool was_stable = was_listening && Clock::now() - began_at >= stable_after;
+      retry_at_ = Clock::now() + (was_stable ? Clock::duration{} : backoff_);
+      if (was_listening) backoff_ = was_stable ? Clock::duration{} : next;
+      retry_at = retry_at_;
+    }
+    // Waiters poll in the meantime. If there are none, the next one reconnects.
+    if (waiters_.all().empty()) co_return;
+    (void)co_await async::sleep_until(retry_at, stop_.get_token());
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::idle) co_return;
+    state_ = State::connecting;
+    attempt_ended_ = {};
+  }
+}
+
+asio::awaitable<void> WakeListener::listen_until_lost() {
+  const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::time_point::max()};
+  const auto connection = co_await Connection::open(connect_options_, strand_, limits);
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::closed) co_return;
+    listening_ = connection.get();
+    security_ = connection->security();
+  }
+  const struct Forget {
+    WakeListener& wake_listener;
+    ~Forget() {
+      const std::lock_guard lock(wake_listener.mutex_);
+      wake_listener.listening_ = nullptr;
+    }
+  } forget{*this};
+  const std::string listen_sql = "LISTEN syncguard_wake";
+  // Named before they are awaited: g++ 12 would destroy them twice.
+  const std::vector<Statement> listen_statements = {{.sql = &listen_sql}};
+  // A connection that does not reply in time is closed.
+  const auto close_connection = [&] { connection->close(); };
+  {
+    const async::ScopedTimeout scoped_timeout(strand_, std::chrono::steady_clock::now() + connect_options_.timeout,
+                                              close_connection);
+    (void)co_await connection->run(listen_statements);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::closed) co_return;
+    state_ = State::listening;
+    attempt_ended_.set();
+  }
+  // Waiters may have missed notifications before this connection was opened, so all of them try again and rejoin.
+  if (std::exchange(has_listened_, true)) waiters_.wake_all();
+  using Clock = std::chrono::steady_clock;
+  auto next_heartbeat = Clock::now();
+  auto next_lapsed_check = Clock::time_point::max();
+  for (;;) {
+    const auto payloads = co_await connection->notifications(std::min(next_heartbeat, next_lapsed_check));
+    for (const auto& payload : payloads) {
+      if (!LockId::is_valid(payload)) continue;
+      const LockId notified(payload);
+      if (waiters_.contains(notified)) {
+        waiters_.wake(notified);
+      } else if (next_lapsed_check == Clock::time_point::max()) {
+        // A waiter of another client was notified. It may be dead, and may be ahead of a waiter of this client.
+        next_lapsed_check = Clock::now() + lapsed_after;
+      }
+    }
+    std::shared_ptr<const Statements> sql;
+    {
+      const std::lock_guard lock(mutex_);
+      if (state_ == State::closed) co_return;
+      sql = statements_;
+    }
+    const auto now = Clock::now();
+    if (now < next_heartbeat && now < next_lapsed_check) continue;
+    const bool heartbeat_is_due = now >= next_heartbeat;
+    if (heartbeat_is_due) next_heartbeat = now + heartbeat_interval;
+    next_lapsed_check = Clock::time_point::max();
+    const auto waiters = waiter_ids();
+    if (waiters == "{}" || !sql) continue;
+    // PostgreSQL's timeouts are ints.
+    const auto timeout = std::to_string(std::min<std::int64_t>(connect_options_.timeout.count(), 1'000'000'000));
+    std::vector<Statement> statements = {{.sql = &sql->begin}, {.sql = &sql->settings, .values = {timeout, timeout}}};
+    if (heartbeat_is_due) {
+      statements.push_back({.sql = &sql->purge});
+      statements.push_back({.sql = &sql->seen, .values = {waiters}});
+    }
+    statements.push_back({.sql = &sql->lapsed, .values = {waiters}});
+    statements.push_back({.sql = &sql->commit});
+    const async::ScopedTimeout scoped_timeout(strand_, now + connect_options_.timeout, close_connection);
+    try {
+      const Rows lapsed = co_await connection->run(statements);
+      for (int row = 0; row < lapsed.count(); ++row) {
+        if (const auto id = lapsed.text(row, 0); LockId::is_valid(id)) waiters_.wake(LockId(id));
+      }
+    } catch (const LockError&) {
+      // Only this check failed. The connection may still receive notifications.
+      if (!connection->is_open()) throw;
+    }
+  }
+}
+
+// In PostgreSQL's syntax for arrays.
+std::string WakeListener::waiter_ids() const {
+  std::string ids;
+  for (const auto& id : waiters_.all()) ids += (ids.empty() ? "" : ",") + id.str();
+  return "{" + ids + "}";
+}
+
+bool WakeListener::is_connected() noexcept {
+  const std::lock_guard lock(mutex_);
+  return listening_ != nullptr;
+}
+
+void WakeListener::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(state_, State::closed) == State::closed) return;
+    attempt_ended_.set();
+    if (strand_) {
+      asio::post(strand_, [self = shared_from_this()] {
+        const std::lock_guard strand_lock(self->mutex_);
+        if (self->listening_ != nullptr) self->listening_->close();
+      });
+    }
+  }
+  std::stop_source(stop_).request_stop();
+}
+
+}  // namespace syncguard::postgres

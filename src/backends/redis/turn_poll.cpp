@@ -1,0 +1,122 @@
+#include "backends/redis/turn_poll.hpp"
+
+#include "async/event.hpp"
+#include "async/spawn.hpp"
+#include "core/durations.hpp"
+
+#include <syncguard/error.hpp>
+
+#include <asio/require.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace syncguard::redis {
+namespace {
+
+using std::chrono::milliseconds;
+
+// With a reservation of 300 ms, a free key is noticed well within the half second that dead and frozen waiters may
+// cost.
+constexpr milliseconds min_pause{200};
+constexpr milliseconds max_pause{300};
+TurnPoll::Duration pause_between_polls() { return core::random_between(min_pause, max_pause); }
+
+// The maximum for one request, which then keeps the server busy for less than a millisecond.
+constexpr std::size_t batch = 256;
+static_assert(batch <= ReplyReader::max_elements);
+
+}  // namespace
+
+void TurnPoll::add(const asio::any_io_executor& executor, const Run& run, const LockId& id, Waiter waiter) {
+  const std::lock_guard lock(mutex_);
+  entries_.try_emplace(id, Entry{std::move(waiter), {}});
+  if (std::exchange(polling_, true)) return;
+  async::spawn_on(asio::require(executor, asio::execution::blocking.never), poll_until_empty(run), shared_from_this());
+}
+
+void TurnPoll::remove(const LockId& id) {
+  const std::lock_guard lock(mutex_);
+  entries_.erase(id);
+}
+
+void TurnPoll::set_place(const LockId& id, std::string place) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = entries_.find(id); found != entries_.end()) found->second.place = std::move(place);
+}
+
+asio::awaitable<void> TurnPoll::poll_until_empty(Run run) {
+  auto next = Clock::now() + pause_between_polls();
+  while (co_await async::sleep_until(next, stop_.get_token()) != async::WaitResult::stopped) {
+    const auto ids = waiters();
+    if (ids.empty()) co_return;
+    auto soonest = pause_between_polls();
+    for (auto first = ids.begin(); first != ids.end();) {
+      const auto last = first + std::min<std::ptrdiff_t>(batch, ids.end() - first);
+      std::vector<LockId> asked(first, last);
+      const auto next_turn = co_await poll(run, std::move(asked));
+      soonest = std::min(soonest, next_turn);
+      first = last;
+    }
+    next = Clock::now() + soonest;
+  }
+}
+
+// Returns all waiters. Polling ends if there are none.
+std::vector<LockId> TurnPoll::waiters() {
+  const std::lock_guard lock(mutex_);
+  std::vector<LockId> ids;
+  ids.reserve(entries_.size());
+  for (const auto& [id, entry] : entries_) ids.push_back(id);
+  polling_ = !ids.empty();
+  return ids;
+}
+
+// Also removes ids from the list whose waiters no longer exist.
+Arguments TurnPoll::arguments_for(std::vector<LockId>& ids) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(ids, [this](const LockId& id) { return !entries_.contains(id); });
+  Arguments arguments(ids.size() * 3);
+  for (const auto& id : ids) {
+    const auto& waiter = entries_.at(id).waiter;
+    arguments.add({waiter.lock_name, waiter.turn_name, waiter.queue_name});
+  }
+  for (const auto& id : ids) {
+    const auto& entry = entries_.at(id);
+    arguments.add({id.view(), entry.place, std::to_string(entry.waiter.reservation.count())});
+  }
+  return arguments;
+}
+
+// Returns the time until the next poll.
+asio::awaitable<TurnPoll::Duration> TurnPoll::poll(const Run& run, std::vector<LockId> ids) {
+  auto soonest = Duration::max();
+  const Arguments arguments = arguments_for(ids);
+  if (ids.empty()) co_return soonest;
+  try {
+    const Reply reply = co_await run(arguments);
+    if (reply.elements.size() != ids.size()) co_return soonest;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto answer = reply.elements[i].integer;
+      if (answer > 0 && answer < max_pause.count()) soonest = std::min<Duration>(soonest, milliseconds(answer + 1));
+      if (answer == 0) wake(ids[i]);
+    }
+  } catch (const LockError& error) {
+    // Not reported: the waiters' own attempts meet the same error and report it.
+    log_.debug(std::string("polling for turns failed: ") + error.what());
+  }
+  co_return soonest;
+}
+
+void TurnPoll::wake(const LockId& id) {
+  std::function<void()> wake;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    wake = found->second.waiter.wake;
+  }
+  wake();
+}
+
+}  // namespace syncguard::redis

@@ -1,0 +1,356 @@
+#include "backends/sqlite/connection.hpp"
+
+#include "core/durations.hpp"
+#include "sqlite_sql.hpp"
+
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace syncguard::sqlite {
+namespace {
+
+// "SyGu". Identifies SyncGuard's files.
+constexpr std::int64_t application_id = 0x53794775;
+constexpr std::int64_t schema_version = 1;
+
+bool is_forbidden(int system_error) { return system_error == EACCES || system_error == EPERM || system_error == EROFS; }
+
+ErrorCode code_of(int extended_result, int system_error) {
+  switch (extended_result & 0xff) {
+    case SQLITE_CANTOPEN:
+      return is_forbidden(system_error) ? ErrorCode::auth_failed : ErrorCode::service_unavailable;
+    case SQLITE_LOCKED:
+    case SQLITE_IOERR:
+      return ErrorCode::service_unavailable;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_AUTH:
+      return ErrorCode::auth_failed;
+    case SQLITE_MISMATCH:
+    case SQLITE_TOOBIG:
+    case SQLITE_NOTADB:
+      return ErrorCode::invalid_argument;
+    case SQLITE_FULL:
+      return ErrorCode::rate_limited;
+    case SQLITE_BUSY:
+    case SQLITE_PROTOCOL:  // busy, where SQLite retries by itself instead of calling the busy handler
+    case SQLITE_INTERRUPT:
+      return ErrorCode::network_timeout;
+    default:
+      return ErrorCode::internal;
+  }
+}
+
+std::string advice(int extended_result, int system_error) {
+  switch (extended_result & 0xff) {
+    case SQLITE_CANTOPEN:
+      return is_forbidden(system_error) ? "; this user may not use the file: fix its permissions" : "";
+    case SQLITE_INTERRUPT:
+      return "; it took longer than the timeout";
+    case SQLITE_BUSY:
+    case SQLITE_PROTOCOL:
+      return "; another process kept the database busy until the timeout";
+    case SQLITE_READONLY:
+      return "; the file and its folder must be writable";
+    case SQLITE_FULL:
+      return "; free space on the disk";
+    case SQLITE_CORRUPT:
+      return "; restore the file from a backup, or stop all its users and remove it with its -wal and -shm (fence "
+             "counters are then lost)";
+    default:
+      return "";
+  }
+}
+
+// Uses sqlite3_errstr: sqlite3_errmsg may repeat bound values, such as keys.
+[[noreturn]] void fail(sqlite3* connection, int extended_result) {
+  const int system_error = sqlite3_system_errno(connection);
+  throw LockError(code_of(extended_result, system_error),
+                  std::string("SQLite: ") + sqlite3_errstr(extended_result) + advice(extended_result, system_error));
+}
+
+// Pauses start at 1 ms: with shorter ones the file changes hands more often, and four processes with different keys are
+// a third slower. They grow, so that hundreds of waiting processes leave the processors to the one that writes. They
+// stay below 40 ms, because a stop request must end the call within 50 ms.
+int busy_wait(void* keep_waiting, int times) {
+  if (!(*static_cast<std::function<bool()>*>(keep_waiting))()) return 0;
+  constexpr int max_pause = 40;
+  const std::chrono::microseconds pause = std::chrono::milliseconds(std::clamp(times, 1, max_pause));
+  std::this_thread::sleep_for(core::random_between(pause / 2, pause));
+  return 1;
+}
+
+int is_over(void* keep_running) { return (*static_cast<std::function<bool()>*>(keep_running))() ? 0 : 1; }
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Query
+
+Query::~Query() { sqlite3_reset(statement_); }
+
+Query& Query::bind(int index, std::string_view text) {
+  const int result = sqlite3_bind_text(statement_, index, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
+  if (result != SQLITE_OK) fail(sqlite3_db_handle(statement_), result);
+  return *this;
+}
+
+Query& Query::bind(int index, std::int64_t number) {
+  const int result = sqlite3_bind_int64(statement_, index, number);
+  if (result != SQLITE_OK) fail(sqlite3_db_handle(statement_), result);
+  return *this;
+}
+
+bool Query::next() {
+  const int result = sqlite3_step(statement_);
+  if (result == SQLITE_ROW) return true;
+  if (result == SQLITE_DONE) return false;
+  auto* const connection = sqlite3_db_handle(statement_);
+  fail(connection, sqlite3_extended_errcode(connection));
+}
+
+std::string Query::text(int column) const {
+  const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  return {bytes, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))};
+}
+
+std::int64_t Query::number(int column) const { return sqlite3_column_int64(statement_, column); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Connection
+
+Connection::Connection(const Folder& folder, Hooks hooks)
+    : hooks_(std::move(hooks)), in_use_(folder), connection_(nullptr, &sqlite3_close_v2) {
+  sqlite3* opened = nullptr;
+  constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  const int result = sqlite3_open_v2(folder.database().c_str(), &opened, flags, nullptr);
+  connection_.reset(opened);
+  if (result != SQLITE_OK) fail(connection_.get(), result);
+  sqlite3_busy_handler(connection_.get(), busy_wait, &hooks_.keep_waiting);
+  harden_connection();
+  prepare_file();
+}
+
+Connection::~Connection() = default;
+
+// Another program may have written or rewritten the file: it must not run code, or cost more than the deadline and a
+// little memory.
+void Connection::harden_connection() noexcept {
+  sqlite3* const connection = connection_.get();
+  constexpr int steps_between_checks = 1000;
+  sqlite3_progress_handler(connection, steps_between_checks, is_over, &hooks_.keep_running);
+  // A constraint or an index of the file may call functions, each of which counts as one step however long it takes. So
+  // texts and programs are short, and all of them together take a moment. Ours are far shorter.
+  constexpr int max_text_length = 10'000;
+  constexpr int max_program_length = 2'000;
+  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, max_text_length);
+  sqlite3_limit(connection, SQLITE_LIMIT_VDBE_OP, max_program_length);
+  sqlite3_limit(connection, SQLITE_LIMIT_ATTACHED, 0);
+  for (const auto& [setting, value] : {std::pair{SQLITE_DBCONFIG_DEFENSIVE, 1},
+                                       {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+                                       {SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
+                                       {SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+                                       {SQLITE_DBCONFIG_ENABLE_FKEY, 0}}) {
+    sqlite3_db_config(connection, setting, value, nullptr);
+  }
+}
+
+void Connection::prepare_file() {
+  execute("PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0");
+  // Before anything is changed: is it ours, or empty? Both in one transaction, for another process may be making it.
+  execute("BEGIN");
+  const auto tables = pragma("SELECT count(*) FROM sqlite_schema");
+  const auto owner = pragma("PRAGMA application_id");
+  const auto unsafe = pragma(sql::count_unsafe.data());
+  execute("COMMIT");
+  if (owner != application_id && (owner != 0 || tables != 0)) {
+    throw LockError(ErrorCode::invalid_argument,
+                    "the file is a database of another program and was not changed: choose another path");
+  }
+  if (unsafe != 0) {
+    throw LockError(ErrorCode::invalid_argument,
+                    "the database has views, virtual tables or triggers in place of SyncGuard's tables; nothing in "
+                    "it was changed. Remove them, or choose another path");
+  }
+  use_wal();
+  execute("PRAGMA synchronous = FULL");
+  const auto version = pragma("PRAGMA user_version");
+  if (version > schema_version) {
+    throw LockError(ErrorCode::invalid_argument,
+                    "the file was created by a newer version of SyncGuard: upgrade this program");
+  }
+  if (version == schema_version) {
+    add_missing_columns();
+    return;
+  }
+  transaction(Durability::synced, [this] {
+    execute(sql::schema.data());
+    execute(("PRAGMA application_id = " + std::to_string(application_id)).c_str());
+    execute(("PRAGMA user_version = " + std::to_string(schema_version)).c_str());
+    return true;
+  });
+}
+
+// Columns that were added later. They may be null, and older versions never read them, so the schema version stays.
+void Connection::add_missing_columns() {
+  struct Column {
+    const char* is_missing;
+    const char* add;
+  };
+  // Not where the whole table is missing: that is not mended in passing.
+  static constexpr std::array<Column, 4> columns{{
+      {"SELECT count(*) > 0 AND sum(name = 'renewed_at_ms') = 0 FROM pragma_table_info('syncguard_locks')",
+       "ALTER TABLE syncguard_locks ADD COLUMN renewed_at_ms INTEGER"},
+      {"SELECT count(*) > 0 AND sum(name = 'holder') = 0 FROM pragma_table_info('syncguard_locks')",
+       "ALTER TABLE syncguard_locks ADD COLUMN holder TEXT"},
+      {"SELECT count(*) > 0 AND sum(name = 'holder_lock_id') = 0 FROM pragma_table_info('syncguard_locks')",
+       "ALTER TABLE syncguard_locks ADD COLUMN holder_lock_id TEXT"},
+      {"SELECT count(*) > 0 AND sum(name = 'seen_at_ms') = 0 FROM pragma_table_info('syncguard_locks_waiters')",
+       "ALTER TABLE syncguard_locks_waiters ADD COLUMN seen_at_ms INTEGER"},
+  }};
+  const auto is_missing = [this](const Column& column) { return pragma(column.is_missing) != 0; };
+  if (std::ranges::none_of(columns, is_missing)) return;
+  transaction(Durability::synced, [&] {
+    for (const auto& column : columns) {
+      if (is_missing(column)) execute(column.add);
+    }
+    return true;
+  });
+}
+
+void Connection::complete_schema() {
+  transaction(Durability::synced, [this] {
+    execute(sql::schema.data());
+    return true;
+  });
+}
+
+void Connection::use_wal() {
+  for (int times = 0;;) {
+    sqlite3_stmt* prepared = nullptr;
+    const int result = sqlite3_prepare_v2(connection_.get(), "PRAGMA journal_mode = WAL", -1, &prepared, nullptr);
+    const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(prepared, &sqlite3_finalize);
+    if (result != SQLITE_OK) fail(connection_.get(), result);
+    if (sqlite3_step(prepared) == SQLITE_ROW) {
+      const std::string mode = reinterpret_cast<const char*>(sqlite3_column_text(prepared, 0));
+      if (mode == "wal") return;
+      throw LockError(ErrorCode::invalid_argument, "SQLite cannot create a write-ahead log here");
+    }
+    // This statement does not call the busy handler.
+    const int problem = sqlite3_extended_errcode(connection_.get());
+    if ((problem & 0xff) != SQLITE_BUSY || busy_wait(&hooks_.keep_waiting, times++) == 0)
+      fail(connection_.get(), problem);
+  }
+}
+
+bool Connection::has_moved() noexcept {
+  int moved = 0;
+  return sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
+}
+
+Query Connection::query(std::string_view sql) {
+  auto found = statements_.find(sql.data());
+  if (found == statements_.end()) {
+    sqlite3_stmt* statement = nullptr;
+    const int result = sqlite3_prepare_v3(connection_.get(), sql.data(), static_cast<int>(sql.size()),
+                                          SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+    if (result != SQLITE_OK) fail(connection_.get(), result);
+    found =
+        statements_
+            .emplace(sql.data(), std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>(statement, &sqlite3_finalize))
+            .first;
+  }
+  return Query(found->second.get());
+}
+
+void Connection::begin(Durability durability) {
+  if (group_ == Group::begun) {
+    if (durability == Durability::synced) expect_synced();
+    changes_before_part_ = sqlite3_total_changes(connection_.get());
+    return;
+  }
+  if (group_ == Group::waiting && least_in_group_ == Durability::synced) durability = Durability::synced;
+  if (durability != durability_) {
+    // The pragma takes effect when it is prepared, so a cached statement would not work. It must be outside a
+    // transaction.
+    execute(durability == Durability::synced ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+    durability_ = durability;
+  }
+  query("BEGIN IMMEDIATE").run();
+}
+
+void Connection::commit() {
+  if (group_ == Group::none) {
+    commit_all();
+  } else {
+    group_ = Group::begun;
+  }
+}
+
+void Connection::commit_all() {
+  try {
+    query("COMMIT").run();
+  } catch (const LockError& error) {
+    throw error.as_in_doubt();
+  }
+}
+
+void Connection::roll_back() noexcept {
+  // Parts have no savepoints: they would cost more than the parts themselves and would rarely be used.
+  const bool changed_nothing =
+      group_ == Group::begun && sqlite3_total_changes(connection_.get()) == changes_before_part_;
+  if (!changed_nothing) roll_back_all();
+}
+
+void Connection::roll_back_all() noexcept {
+  // Some errors roll back by themselves.
+  if (sqlite3_get_autocommit(connection_.get()) == 0) {
+    sqlite3_exec(connection_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+}
+
+void Connection::begin_group(Durability least) noexcept {
+  group_ = Group::waiting;
+  least_in_group_ = least;
+}
+
+bool Connection::group_is_lost() const noexcept {
+  return group_ == Group::begun && sqlite3_get_autocommit(connection_.get()) != 0;
+}
+
+void Connection::commit_group() {
+  if (std::exchange(group_, Group::none) != Group::begun) return;
+  try {
+    commit_all();
+  } catch (...) {
+    roll_back_all();
+    throw;
+  }
+}
+
+void Connection::abandon_group() noexcept {
+  group_ = Group::none;
+  roll_back_all();
+}
+
+void Connection::execute(const char* sql) {
+  const int result = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
+  if (result != SQLITE_OK) fail(connection_.get(), result);
+}
+
+std::int64_t Connection::pragma(const char* sql) {
+  sqlite3_stmt* prepared = nullptr;
+  const int result = sqlite3_prepare_v2(connection_.get(), sql, -1, &prepared, nullptr);
+  const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(prepared, &sqlite3_finalize);
+  if (result != SQLITE_OK) fail(connection_.get(), result);
+  Query query(prepared);
+  return query.next() ? query.number(0) : 0;
+}
+
+}  // namespace syncguard::sqlite

@@ -1,1 +1,0 @@
-DELETE FROM syncguard_locks WHERE lock_id = ?1

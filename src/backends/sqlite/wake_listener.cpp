@@ -1,0 +1,255 @@
+#include "backends/sqlite/wake_listener.hpp"
+
+#include "os/clocks.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace syncguard::sqlite {
+namespace {
+
+// The pause after a failed check, and the maximum pause before a scheduled one.
+constexpr int retry_interval_ms = 1000;
+// The pause between two checks if the wake-up file cannot be watched.
+constexpr int fallback_poll_interval_ms = 100;
+
+}  // namespace
+
+class WakeListener::Shared {
+ public:
+  Shared(std::filesystem::path path, Log log) : path_(std::move(path)), log_(std::move(log)) {}
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  ~Shared() {
+    if (inotify_ >= 0) ::close(inotify_);
+    if (interrupt_ >= 0) ::close(interrupt_);
+  }
+
+  // Opens the descriptors on which the thread sleeps. Throws LockError.
+  void prepare();
+  // The body of the thread.
+  void watch();
+
+  void add(const Key& key, const LockId& waiter, std::function<void()> wake);
+  void set_joined(const LockId& waiter);
+  void remove(const LockId& waiter);
+  void end();
+
+ private:
+  struct Waiter {
+    Key key;
+    std::string stored_key;
+    std::function<void()> wake;
+    bool has_joined = false;
+    bool stalled = false;  // at the last check
+  };
+
+  // Returns the time until the next check in milliseconds, or -1 if none is needed before the file changes.
+  int check_queues(Store& store);
+  // A waiter that lost its turn to another one, or whose entry was removed after its turn, gets no turn from a release.
+  // It has to try and join again.
+  void wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters);
+  void watch_wake_file();
+  void interrupt();
+  // Whether a check of the database may take more time.
+  bool may_continue();
+
+  const std::filesystem::path path_;
+  const Log log_;
+  std::optional<WakeFile> wake_file_;
+  int max_pause_ms_ = -1;                            // between two checks; -1: no limit
+  std::chrono::steady_clock::time_point run_until_;  // limits the current check
+  int inotify_ = -1;
+  int interrupt_ = -1;
+
+  std::mutex mutex_;
+  std::map<LockId, Waiter> waiters_;
+  bool ending_ = false;
+};
+
+WakeListener::WakeListener(const std::filesystem::path& path, const Log& log)
+    : shared_(std::make_shared<Shared>(path, log)) {}
+
+WakeListener::~WakeListener() { shared_->end(); }
+
+asio::awaitable<void> WakeListener::close(const CallLimits& limits) {
+  shared_->end();
+  if (thread_) co_await thread_->ended(limits.deadline, limits.stop);
+}
+
+void WakeListener::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_) {
+      shared_->prepare();
+      thread_.emplace("syncguard-watch", [shared = shared_] { shared->watch(); });
+    }
+  }
+  shared_->add(key, waiter, std::move(wake));
+}
+
+void WakeListener::set_joined(const LockId& waiter) { shared_->set_joined(waiter); }
+
+void WakeListener::remove(const LockId& waiter) { shared_->remove(waiter); }
+
+void WakeListener::Shared::prepare() {
+  if (interrupt_ < 0) interrupt_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (interrupt_ < 0) {
+    throw LockError(ErrorCode::rate_limited,
+                    "no file descriptors left for waiters: " + std::generic_category().message(errno));
+  }
+  watch_wake_file();
+}
+
+void WakeListener::Shared::watch_wake_file() {
+  wake_file_.emplace(Folder(path_));
+  // This can fail: by default each user may have 128 inotify instances, and more processes than that may wait.
+  if (inotify_ < 0) inotify_ = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  const bool watched = inotify_ >= 0 && wake_file_->works() &&
+                       inotify_add_watch(inotify_, wake_file_->path().c_str(), IN_MODIFY | IN_DONT_FOLLOW) >= 0;
+  max_pause_ms_ = watched ? -1 : fallback_poll_interval_ms;
+  if (watched) return;
+  const std::string reason = wake_file_->works() ? std::generic_category().message(errno)
+                                                 : "it cannot be opened, or is not a regular file with one name";
+  log_.debug("the wake-up file beside the database cannot be watched (" + reason +
+             "): waiters poll ten times per second");
+}
+
+void WakeListener::Shared::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiters_.insert_or_assign(waiter,
+                              Waiter{.key = key, .stored_key = Store::stored_key(key), .wake = std::move(wake)});
+  }
+  interrupt();
+}
+
+void WakeListener::Shared::set_joined(const LockId& waiter) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = waiters_.find(waiter); found != waiters_.end()) found->second.has_joined = true;
+}
+
+void WakeListener::Shared::remove(const LockId& waiter) {
+  const std::lock_guard lock(mutex_);
+  waiters_.erase(waiter);
+}
+
+void WakeListener::Shared::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    waiters_.clear();
+  }
+  interrupt();
+}
+
+void WakeListener::Shared::interrupt() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(interrupt_, &one, sizeof one);
+}
+
+bool WakeListener::Shared::may_continue() {
+  const std::lock_guard lock(mutex_);
+  return !ending_ && std::chrono::steady_clock::now() < run_until_;
+}
+
+void WakeListener::Shared::watch() {
+  std::optional<Store> store;
+  int timeout = -1;
+  for (;;) {
+    std::array<pollfd, 2> events{{{inotify_, POLLIN, 0}, {interrupt_, POLLIN, 0}}};
+    poll(events.data(), events.size(), timeout);
+    // Only that something changed matters. Unread events would end the next poll at once.
+    alignas(inotify_event) std::array<char, 4096> buffer;
+    while (read(inotify_, buffer.data(), buffer.size()) > 0) {
+    }
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto size = read(interrupt_, &count, sizeof count);
+    {
+      const std::lock_guard lock(mutex_);
+      if (ending_) return;
+    }
+    run_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(retry_interval_ms);
+    try {
+      if (store && store->has_moved()) store.reset();
+      if (!store) {
+        // A new database comes with a new wake file.
+        watch_wake_file();
+        store.emplace(path_, Connection::Hooks{.keep_waiting = [] { return false; },
+                                               .keep_running = [this] { return may_continue(); },
+                                               .may_write = [] { return true; }});
+      }
+      timeout = check_queues(*store);
+      if (timeout < 0) timeout = max_pause_ms_;
+    } catch (const std::exception& error) {
+      log_.debug(std::string("checking the queue failed and will be retried: ") + error.what());
+      timeout = retry_interval_ms;
+    }
+  }
+}
+
+int WakeListener::Shared::check_queues(Store& store) {
+  std::set<std::string> stored_keys;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, waiter] : waiters_) stored_keys.insert(waiter.stored_key);
+  }
+  const auto queues = store.free_queues(stored_keys);
+  const auto now = os::system_now();
+  std::optional<Timestamp> next;
+  const auto recheck_by = [&next](Timestamp time) { next = next ? std::min(*next, time) : time; };
+  std::vector<Key> stalled;
+  std::vector<LockId> waiters_for_held_keys;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, waiter] : waiters_) {
+      const auto queue = queues.find(waiter.stored_key);
+      if (queue == queues.end()) {
+        waiter.stalled = false;
+        if (waiter.has_joined) waiters_for_held_keys.push_back(id);
+        continue;
+      }
+      const auto queue_state = Store::queue_state(queue->second, id, now);
+      if (queue_state.recheck_at) recheck_by(*queue_state.recheck_at);
+      // It was already stalled at the last check: the first waiter had its chance.
+      if (queue_state.stalled && waiter.stalled) stalled.push_back(waiter.key);
+      waiter.stalled = queue_state.stalled;
+      if (queue_state.try_now) waiter.wake();
+    }
+  }
+  wake_waiters_without_place(store, waiters_for_held_keys);
+  for (const auto& key : stalled) {
+    try {
+      store.pass_stalled_turn(key);
+    } catch (const LockError& error) {
+      // A failure for one key, such as a busy database, must not delay the other keys.
+      log_.debug(std::string("passing on a turn failed and will be retried: ") + error.what());
+      recheck_by(os::system_now() + std::chrono::milliseconds(20));
+    }
+  }
+  if (!next) return -1;
+  return static_cast<int>(std::clamp<std::int64_t>((*next - os::system_now()).count() + 1, 1, retry_interval_ms));
+}
+
+void WakeListener::Shared::wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters) {
+  for (const auto& id : waiters) {
+    if (store.has_place(id)) continue;
+    const std::lock_guard lock(mutex_);
+    if (const auto found = waiters_.find(id); found != waiters_.end()) found->second.wake();
+  }
+}
+
+}  // namespace syncguard::sqlite

@@ -1,0 +1,211 @@
+// Which Google Cloud credentials are used, and which errors unusable ones cause. The test's own TLS server takes the
+// place of Firestore.
+
+#include "servers/certificates.hpp"
+#include "servers/child_process.hpp"
+#include "servers/firestore_proxy.hpp"
+#include "servers/loopback.hpp"
+#include "support/expect_error.hpp"
+#include "support/long_timeouts.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <syncguard/async.hpp>
+#include <syncguard/firestore.hpp>
+#include <syncguard/syncguard.hpp>
+
+#include <asio/bind_executor.hpp>
+#include <asio/io_context.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// Each test needs its own process, because gRPC reads the environment only once.
+struct FirestoreCredentials : public ::testing::Test {
+  FirestoreCredentials() {
+    for (const char* name : {"FIRESTORE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT",
+                             "GOOGLE_CLOUD_QUOTA_PROJECT", "http_proxy", "https_proxy", "grpc_proxy"}) {
+      unsetenv(name);
+    }
+    setenv("HOME", folder.path().c_str(), 1);
+    setenv("NO_GCE_CHECK", "true", 1);
+    setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", (folder.path() / "ca.crt").c_str(), 1);
+  }
+
+  void write(const std::string& name, const std::string& contents) const {
+    std::filesystem::create_directories((folder.path() / name).parent_path());
+    std::ofstream(folder.path() / name) << contents;
+  }
+  void use(const std::string& contents) const {
+    write("credentials.json", contents);
+    setenv("GOOGLE_APPLICATION_CREDENTIALS", (folder.path() / "credentials.json").c_str(), 1);
+  }
+  // Credentials that exchange a token from `source` for one from Google. The tests fail before the exchange.
+  [[nodiscard]] static std::string external_account(const std::string& source) {
+    return R"({"type":"external_account",)"
+           R"("audience":"//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/t",)"
+           R"("subject_token_type":"urn:ietf:params:oauth:token-type:jwt",)"
+           R"("token_url":"https://sts.googleapis.com/v1/token","credential_source":)" +
+           source + "}";
+  }
+  // Credentials with a private key, which sign their own tokens.
+  [[nodiscard]] std::string service_account(const std::string& more = "") const {
+    const auto key = folder.path() / "account.key";
+    run_program({"openssl", "genrsa", "-traditional", "-out", key.string(), "2048"}, folder.path() / "openssl.log");
+    std::ostringstream pem;
+    pem << std::ifstream(key).rdbuf();
+    return R"({"type":"service_account","private_key_id":"1","client_id":"1",)"
+           R"("client_email":"a@project.iam.gserviceaccount.com","private_key":")" +
+           std::regex_replace(pem.str(), std::regex("\n"), "\\n") + "\"" + more + "}";
+  }
+  [[nodiscard]] Locks client() const {
+    return open_with_long_timeout("firestore://project?allow_endpoint=localhost&endpoint=localhost:" +
+                                  std::to_string(server.port()));
+  }
+  // The error of is_locked().
+  [[nodiscard]] LockError error() const {
+    auto locks = client();
+    const auto thrown = error_of([&] { (void)locks.is_locked("key"); });
+    EXPECT_TRUE(thrown);
+    return thrown.value_or(LockError(ErrorCode::internal, "nothing was thrown"));
+  }
+
+  const TemporaryFolder folder;
+  // The comma operator creates the certificates before the server.
+  FirestoreProxy server{"", (make_certificates(folder.path()), folder.path())};
+};
+
+TEST_F(FirestoreCredentials, FailedTokenRequestIsServiceUnavailable) {
+  int refused_port = 0;
+  {
+    const LoopbackSocket closed_again;
+    refused_port = closed_again.port();
+  }
+  for (const std::string& source : {std::string(R"({"file":"/no/such/file"})"),
+                                    R"({"url":"http://127.0.0.1:)" + std::to_string(refused_port) + "/\"}"}) {
+    use(external_account(source));
+    auto locks = client();
+    for (const auto& call : std::vector<std::function<void()>>{[&] { (void)locks.is_locked("key"); },
+                                                               [&] { (void)locks.try_acquire("key"); }}) {
+      const auto thrown = error_of(call);
+      ASSERT_TRUE(thrown) << source;
+      EXPECT_EQ(thrown->code(), ErrorCode::service_unavailable) << thrown->what();
+      EXPECT_FALSE(thrown->in_doubt());
+      EXPECT_THAT(thrown->what(), HasSubstr("access token"));
+      EXPECT_TRUE(thrown->context().cause);
+    }
+    asio::io_context context;
+    std::exception_ptr outcome;
+    locks.async_is_locked(
+        "key", asio::bind_executor(context, [&](std::exception_ptr error, bool) { outcome = std::move(error); }));
+    context.run();
+    ASSERT_TRUE(outcome);
+    expect_error(ErrorCode::service_unavailable, [&] { std::rethrow_exception(outcome); });
+  }
+  EXPECT_EQ(server.calls(), 0) << "no call must be sent";
+}
+
+TEST_F(FirestoreCredentials, UnknownServerFailureIsNotAFailedToken) {
+  use(service_account());
+  server.set_script([](const std::string&) { return FirestoreProxy::refuse(grpc::StatusCode::UNKNOWN); });
+  EXPECT_EQ(error().code(), ErrorCode::internal);
+  EXPECT_THAT(server.header("authorization"), StartsWith("Bearer "))
+      << "a token that the service account signed itself";
+}
+
+TEST_F(FirestoreCredentials, UnsupportedCredentialTypesAreRejectedByName) {
+  for (const std::string type :
+       {"impersonated_service_account", "external_account_authorized_user", "gdch_service_account"}) {
+    use(R"({"type":")" + type + R"(","source_credentials":{"type":"authorized_user"}})");
+    const auto thrown = error();
+    EXPECT_EQ(thrown.code(), ErrorCode::auth_failed);
+    EXPECT_THAT(thrown.what(), HasSubstr(type));
+    EXPECT_THAT(thrown.what(), HasSubstr("GOOGLE_APPLICATION_CREDENTIALS"));
+  }
+}
+
+// gRPC alone would search the next location and use the account it finds there.
+TEST_F(FirestoreCredentials, UnusableFileIsNeverReplacedByAnotherAccount) {
+  write(".config/gcloud/application_default_credentials.json", service_account());
+  use("{}");
+  EXPECT_THAT(error().what(), HasSubstr("type (none)"));
+  use("no JSON");
+  EXPECT_THAT(error().what(), HasSubstr("GOOGLE_APPLICATION_CREDENTIALS"));
+  use(R"({"type":"\u001b[31m"})");
+  EXPECT_THAT(error().what(), Not(HasSubstr("\x1b")));
+  setenv("GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file", 1);
+  EXPECT_THAT(error().what(), HasSubstr("cannot be read"));
+  EXPECT_EQ(error().code(), ErrorCode::auth_failed);
+  EXPECT_EQ(server.calls(), 0);
+}
+
+TEST_F(FirestoreCredentials, QuotaProjectIsSentWithEveryCall) {
+  write(".config/gcloud/application_default_credentials.json",
+        service_account(R"(,"quota_project_id":"project-that-pays")"));
+  server.set_script([](const std::string&) { return FirestoreProxy::refuse(grpc::StatusCode::RESOURCE_EXHAUSTED); });
+  EXPECT_EQ(error().code(), ErrorCode::rate_limited);
+  EXPECT_EQ(server.header("x-goog-user-project"), "project-that-pays");
+  setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "another-project", 1);
+  EXPECT_EQ(error().code(), ErrorCode::rate_limited);
+  EXPECT_EQ(server.header("x-goog-user-project"), "another-project");
+  setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "not a\nname", 1);
+  EXPECT_THAT(error().what(), HasSubstr("quota project"));
+}
+
+// Otherwise that host would get an access token.
+TEST_F(FirestoreCredentials, EndpointOutsideGoogleNeedsPermission) {
+  use(service_account());
+  const auto address = "localhost:" + std::to_string(server.port());
+  const auto lookalikes = std::vector<std::string>{address,
+                                                   "googleapis.com",
+                                                   "evilgoogleapis.com",
+                                                   "firestore.googleapis.com.evil.example",
+                                                   "firestore.googleapis.com:443@evil.example",
+                                                   "firestore.googleapis.com/../evil.example",
+                                                   "evil.example:443?.googleapis.com",
+                                                   "dns:///evil.example",
+                                                   "dns://evil.example/firestore.googleapis.com",
+                                                   "ipv4:127.0.0.1:443",
+                                                   "unix:/tmp/firestore.googleapis.com",
+                                                   "xds:///firestore.googleapis.com",
+                                                   "[::1]:443",
+                                                   ""};
+  for (const auto& endpoint : lookalikes) {
+    FirestoreOptions options;
+    options.project = "project";
+    options.endpoint = endpoint;
+    const auto thrown = error_of([&] { (void)make_firestore_backend(options); });
+    ASSERT_TRUE(thrown) << endpoint;
+    EXPECT_EQ(thrown->code(), ErrorCode::invalid_argument) << endpoint;
+    EXPECT_THAT(thrown->what(), HasSubstr("endpoint")) << endpoint;
+    options.allow_endpoint = "firestore.googleapis.com";
+    expect_error(ErrorCode::invalid_argument, [&] { (void)make_firestore_backend(options); });
+  }
+  EXPECT_EQ(server.calls(), 0);
+  for (const std::string endpoint : {"firestore.googleapis.com", "eur3-firestore.googleapis.com:443",
+                                     "FIRESTORE.GoogleAPIs.com", "firestore-mine.p.googleapis.com"}) {
+    EXPECT_FALSE(error_of([&] { (void)open("firestore://project?endpoint=" + endpoint); })) << endpoint;
+  }
+  for (const std::string& allowed : {std::string("localhost"), address}) {
+    server.set_script([](const std::string&) { return FirestoreProxy::refuse(grpc::StatusCode::RESOURCE_EXHAUSTED); });
+    auto locks = open_with_long_timeout("firestore://project?endpoint=" + address + "&allow_endpoint=" + allowed);
+    expect_error(ErrorCode::rate_limited, [&] { (void)locks.is_locked("key"); });
+  }
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,220 @@
+// Clients whose primary fails and whose standby is promoted.
+
+#include "fixture.hpp"
+#include "servers/counting_proxy.hpp"
+#include "support/eventually.hpp"
+#include "support/expect_error.hpp"
+#include "support/findings.hpp"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+struct PostgresFailover : ::testing::Test {
+  PostgresFailover() { setup_postgres_schema({.connection = primary.url()}); }
+
+  // A client of both servers. It uses the one that is the primary.
+  [[nodiscard]] std::string both() const {
+    return "postgres://postgres@127.0.0.1:" + std::to_string(primary.port()) +
+           ",127.0.0.1:" + std::to_string(standby.port()) + "/postgres";
+  }
+  // The standby receives nothing from now on.
+  void cut_off() const {
+    standby.execute("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.execute("SELECT pg_reload_conf()");
+    EXPECT_TRUE(eventually([&] { return standby.execute("SELECT count(*) FROM pg_stat_wal_receiver") == "0"; }));
+  }
+
+  // The primary crashes, and the standby is promoted.
+  void fail_over() {
+    primary.wait_for_replay_on(standby);
+    primary.stop_at_once();
+    standby.promote();
+  }
+
+  // The client has used the old primary. The lock that it holds was replicated to the new one.
+  static void expect_to_go_on(Locks& locks, Lease& lease) {
+    const auto start = steady_clock::now();
+    int failed = 0;
+    EXPECT_TRUE(eventually([&] {
+      const auto error = error_of([&] { EXPECT_TRUE(lease.extend(1min)); });
+      if (!error) return true;
+      EXPECT_TRUE(error->retryable()) << error->what();
+      ++failed;
+      return false;
+    }));
+    const std::chrono::duration<double> took = steady_clock::now() - start;
+    std::printf("works again after %.2f s and %d failed operations\n", took.count(), failed);
+    EXPECT_LT(took, 15s) << "the client must not wait until a TCP connection to the dead server times out";
+    EXPECT_FALSE(locks.try_acquire("key"));
+    for (int i = 0; i < 40; ++i) EXPECT_TRUE(locks.try_acquire("other")) << i;
+    const auto fence = lease.fence();
+    EXPECT_TRUE(lease.release());
+    EXPECT_GT(locks.acquire("key", patient).fence(), fence);
+  }
+
+  PostgresServer primary;
+  PostgresServer standby{{.primary = &primary}};
+};
+
+TEST_F(PostgresFailover, ClientFollowsAProxyToThePromotedServer) {
+  CountingProxy proxy(standby.port());
+  auto locks = open_with_long_timeout("postgres://postgres@127.0.0.1:" + std::to_string(proxy.port()) + "/postgres");
+  primary.wait_for_replay_on(standby);
+  for (int i = 0; i < 3; ++i) {
+    expect_error(ErrorCode::service_unavailable, [&] { (void)locks.try_acquire("key"); });
+  }
+  // The connections to the standby still work, but are read-only.
+  proxy.switch_to(primary.port());
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  fail_over();
+  proxy.switch_to(standby.port());
+  expect_to_go_on(locks, lease);
+}
+
+TEST_F(PostgresFailover, ClientFindsThePromotedServerAmongItsHosts) {
+  auto locks = open_with_long_timeout(both());
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  fail_over();
+  expect_to_go_on(locks, lease);
+}
+
+// The standby is asynchronous and loses what it was not sent: the lock, and the counter with it.
+TEST_F(PostgresFailover, FencesGrowAlthoughTheNewestWereLost) {
+  auto locks = open_with_long_timeout(both());
+  Fence newest = locks.acquire("key").fence();
+  primary.wait_for_replay_on(standby);
+  const auto replicated = newest;
+  cut_off();
+  for (int i = 0; i < 10; ++i) newest = locks.acquire("key").fence();
+  primary.stop_at_once();
+  standby.promote();
+  EXPECT_EQ(standby.execute("SELECT fence FROM syncguard_fence_counters"), std::to_string(replicated.value()));
+  std::optional<Fence> next;
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { next = locks.acquire("key", patient).fence(); }); }));
+  ASSERT_TRUE(next);
+  EXPECT_GT(*next, newest);
+}
+
+TEST_F(PostgresFailover, HolderIsToldThatItsLockWasNotReplicated) {
+  auto locks = open_with_long_timeout(both());
+  primary.wait_for_replay_on(standby);
+  cut_off();
+  const auto lost = locks.acquire("lost", {.ttl = 9s, .auto_extend = true});
+  primary.stop_at_once();
+  standby.promote();
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(eventually([&] { return lost.lost().stop_requested(); }));
+  std::printf("told after %.2f s\n", std::chrono::duration<double>(steady_clock::now() - start).count());
+  EXPECT_TRUE(locks.try_acquire("lost")) << "the promoted server does not know the lock";
+}
+
+// A grant waits for the standby, so a failover loses nothing that a caller has seen. Without the standby, no lock is
+// granted, and one that was granted on the primary alone does not stay behind.
+TEST_F(PostgresFailover, SynchronousStandbyLosesNoLock) {
+  primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'");
+  primary.execute("SELECT pg_reload_conf()");
+  EXPECT_TRUE(eventually([&] { return primary.execute("SHOW synchronous_standby_names") == "*"; }));
+  EXPECT_THAT(verdict_on(open_with_long_timeout(primary.url()).diagnose(), "replication"),
+              ::testing::StartsWith("fine: 1 standby connected; a failover to a synchronous one loses no lock"));
+  auto locks = open_with_long_timeout(both());
+  std::vector<Lease> leases;
+  for (int i = 0; i < 20; ++i) leases.push_back(locks.acquire("key" + std::to_string(i), {.ttl = 10min}));
+  cut_off();
+  auto impatient = open(both() + "?operation_timeout=500ms");
+  const auto error = error_of([&] { (void)impatient.try_acquire("not replicated"); });
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(error->in_doubt()) << error->what();
+  primary.stop_at_once();
+  standby.promote();
+  for (int i = 0; i < 20; ++i) {
+    const auto& lease = leases.at(static_cast<std::size_t>(i));
+    std::optional<LockInfo> found;
+    EXPECT_TRUE(eventually([&] { return !error_of([&] { found = locks.lookup("key" + std::to_string(i)); }); }));
+    ASSERT_TRUE(found) << "lock " << i << " was lost";
+    EXPECT_EQ(found->fence, lease.fence());
+  }
+  EXPECT_TRUE(locks.try_acquire("not replicated"));
+}
+
+// Clients acquire and release all the time while the primary crashes and the standby is promoted. A fence is higher
+// than every fence that was granted before its acquire began.
+TEST_F(PostgresFailover, FencesGrowThroughPromotionUnderLoad) {
+  constexpr int workers = 8;
+  std::atomic<bool> done = false;
+  std::atomic<bool> promoted = false;
+  std::mutex mutex;
+  std::set<Fence> granted;
+  std::size_t granted_after_promotion = 0;
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < workers; ++worker) {
+    threads.emplace_back([&] {
+      auto locks = open_with_long_timeout(both());
+      while (!done) {
+        const auto newest = [&] {
+          const std::lock_guard<std::mutex> guard(mutex);
+          return granted.empty() ? Fence() : *granted.rbegin();
+        }();
+        const auto error = error_of([&] {
+          const auto lease = locks.acquire("key", {.ttl = 2s, .wait = {.timeout = 60s, .max_delay = 100ms}});
+          EXPECT_GT(lease.fence(), newest);
+          const std::lock_guard<std::mutex> guard(mutex);
+          EXPECT_TRUE(granted.insert(lease.fence()).second) << "granted twice: " << lease.fence();
+          if (promoted) ++granted_after_promotion;
+        });
+        // The failover must not look like a wrong password or a broken table.
+        if (error) {
+          EXPECT_TRUE(error->retryable()) << error->what();
+        }
+      }
+    });
+  }
+  const auto count = [&](const auto& counter) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    return counter();
+  };
+  EXPECT_TRUE(eventually([&] { return count([&] { return granted.size(); }) >= 20; }));
+  primary.stop_at_once();
+  standby.promote();
+  promoted = true;
+  EXPECT_TRUE(eventually([&] { return count([&] { return granted_after_promotion; }) >= 50; }));
+  done = true;
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(PostgresFailover, DiagnosisWarnsOfAsynchronousStandby) {
+  EXPECT_TRUE(eventually([&] {
+    return verdict_on(open_with_long_timeout(primary.url()).diagnose(), "replication") ==
+           "warning: 1 standby connected, none synchronous: a failover can lose the newest locks";
+  }));
+}
+
+TEST_F(PostgresFailover, WaiterGetsTheLockOnThePromotedServer) {
+  auto holder = open_with_long_timeout(both());
+  auto lease = holder.acquire("key", {.ttl = 10min});
+  auto waiter = open_with_long_timeout(both());
+  std::thread waiting([&] {
+    EXPECT_TRUE(waiter.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 100ms, .max_delay = 500ms}}));
+  });
+  EXPECT_TRUE(eventually([&] { return primary.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+  fail_over();
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { EXPECT_TRUE(lease.release()); }); }));
+  waiting.join();
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,76 @@
+// Shared by the tests of the PostgreSQL backend.
+#pragma once
+
+#include "servers/postgres_server.hpp"
+#include "support/long_timeouts.hpp"
+
+#include <syncguard/postgres.hpp>
+#include <syncguard/syncguard.hpp>
+
+#include <gtest/gtest.h>
+#include <libpq-fe.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace syncguard::testing {
+
+// Shared by all tests of a program that do not stop it, because starting a server takes long.
+inline PostgresServer& shared_postgres() {
+  static PostgresServer instance;
+  return instance;
+}
+
+// A plain libpq connection, which can keep a transaction open.
+class PostgresClient {
+ public:
+  explicit PostgresClient(const PostgresServer& server) : PostgresClient(server.url()) {}
+  explicit PostgresClient(const std::string& url) : connection_(PQconnectdb(url.c_str()), PQfinish) {
+    if (PQstatus(connection_.get()) != CONNECTION_OK) throw std::runtime_error(PQerrorMessage(connection_.get()));
+  }
+  std::string operator()(const std::string& sql) {
+    const std::unique_ptr<PGresult, void (*)(PGresult*)> result(PQexec(connection_.get(), sql.c_str()), PQclear);
+    const auto status = PQresultStatus(result.get());
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+      throw std::runtime_error(PQerrorMessage(connection_.get()));
+    }
+    return PQntuples(result.get()) > 0 ? PQgetvalue(result.get(), 0, 0) : "";
+  }
+  // The payloads of the notifications that have arrived since the last call.
+  std::vector<std::string> notifications() {
+    std::vector<std::string> payloads;
+    PQconsumeInput(connection_.get());
+    while (PGnotify* const notification = PQnotifies(connection_.get())) {
+      payloads.emplace_back(notification->extra);
+      PQfreemem(notification);
+    }
+    return payloads;
+  }
+
+ private:
+  std::unique_ptr<PGconn, void (*)(PGconn*)> connection_;
+};
+
+// Each test begins with empty tables.
+struct Postgres : ::testing::Test {
+  Postgres() {
+    server.execute(
+        "DROP TABLE IF EXISTS syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters; "
+        "DROP SCHEMA IF EXISTS other CASCADE");
+    setup_postgres_schema({.connection = server.url()});
+  }
+  [[nodiscard]] Locks client(const std::string& options = "") const {
+    return open_with_long_timeout(server.url("?application_name=test" + options));
+  }
+  // How many connections of client() match a condition on pg_stat_activity.
+  [[nodiscard]] int connections(const std::string& condition = "true") const {
+    return std::stoi(
+        server.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'test' AND " + condition));
+  }
+
+  PostgresServer& server = shared_postgres();
+};
+
+}  // namespace syncguard::testing

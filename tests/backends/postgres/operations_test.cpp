@@ -1,0 +1,545 @@
+// The data in PostgreSQL, setup, and errors. Covers each row of the contract's error table on a real server.
+
+#include "fixture.hpp"
+#include "postgres_sql.hpp"
+#include "servers/loopback.hpp"
+#include "support/eventually.hpp"
+#include "support/expect_error.hpp"
+#include "support/findings.hpp"
+#include "support/liveness_cases.hpp"
+#include "support/vectors.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <future>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The stored data
+
+TEST_F(Postgres, SetupCreatesSameTablesAndIndexesAsTypeScript) {
+  const auto vectors = load_vectors("wire").at("postgres");
+  for (const auto& column : vectors.at("columns")) {
+    const auto found = server.execute(
+        "SELECT data_type || ' ' || is_nullable || ' ' || coalesce(column_default, 'null') "
+        "FROM information_schema.columns WHERE table_name = $1 AND column_name = $2",
+        {column.at("table_name").get<std::string>(), column.at("column_name").get<std::string>()});
+    const auto& expected = column.at("column_default");
+    EXPECT_EQ(found, column.at("data_type").get<std::string>() + " " + column.at("is_nullable").get<std::string>() +
+                         " " + (expected.is_null() ? "null" : expected.get<std::string>()))
+        << column.at("column_name");
+  }
+  EXPECT_EQ(server.execute("SELECT count(*) FROM information_schema.columns WHERE table_name IN "
+                           "('syncguard_locks', 'syncguard_fence_counters')"),
+            std::to_string(vectors.at("columns").size() + 2))
+      << "and the columns holder and holder_lock_id";
+  for (const auto& index : vectors.at("indexes")) {
+    EXPECT_EQ(server.execute("SELECT indexdef FROM pg_indexes WHERE indexname = $1",
+                             {index.at("indexname").get<std::string>()}),
+              index.at("indexdef").get<std::string>());
+  }
+  EXPECT_EQ(server.execute("SELECT count(*) FROM pg_indexes WHERE tablename IN "
+                           "('syncguard_locks', 'syncguard_fence_counters')"),
+            std::to_string(vectors.at("indexes").size()));
+}
+
+TEST_F(Postgres, StoresSameRowsAsTypeScript) {
+  auto locks = client("&fences=counter");
+  const auto rows = load_vectors("wire").at("postgres").at("rows");
+  for (const auto& recorded : rows) {
+    const auto key = recorded.at("key").get<std::string>();
+    const auto lease = locks.acquire(key, {.ttl = 30s});
+    const auto& theirs = recorded.at("lock");
+    const auto ours = json::parse(
+        server.execute("SELECT row_to_json(l) FROM syncguard_locks l WHERE lock_id = $1", {lease.id().str()}));
+    EXPECT_EQ(ours.at("key"), theirs.at("key"));
+    EXPECT_EQ(ours.at("user_key"), theirs.at("user_key"));
+    EXPECT_EQ(ours.at("fence"), theirs.at("fence"));
+    EXPECT_EQ(ours.at("expires_at_ms").get<std::int64_t>() - ours.at("acquired_at_ms").get<std::int64_t>(), 30'000);
+    EXPECT_EQ(ours.at("holder_lock_id"), lease.id().str());
+    EXPECT_EQ(ours.size(), theirs.size() + 2);
+    const auto counter =
+        json::parse(server.execute("SELECT row_to_json(c) FROM syncguard_fence_counters c "
+                                   "WHERE fence_key = $1",
+                                   {recorded.at("fence").at("fence_key").get<std::string>()}));
+    EXPECT_EQ(std::to_string(counter.at("fence").get<std::int64_t>()),
+              recorded.at("fence").at("fence").get<std::string>());
+    EXPECT_EQ(counter.at("key_debug"), recorded.at("fence").at("key_debug"));
+  }
+}
+
+TEST_F(Postgres, OtherLibrariesDoNotInheritLabel) {
+  auto locks = client();
+  auto lease = locks.acquire("key");
+  EXPECT_NE(locks.lookup(Key("key"))->holder, "");
+  // The upsert of the TypeScript library leaves columns alone that it does not know.
+  const auto theirs = LockId::generate();
+  server.execute("UPDATE syncguard_locks SET lock_id = $1, fence = '999999999999999'", {theirs.str()});
+  EXPECT_EQ(locks.lookup(Key("key"))->holder, "");
+  EXPECT_EQ(locks.lookup(theirs)->holder, "");
+  EXPECT_EQ(locks.list().locks.at(0).holder, "");
+  EXPECT_EQ(locks.inspect("key").lock->holder, "");
+  lease.detach();
+}
+
+TEST_F(Postgres, TablesWithoutLabelsWorkUntilSetupAddsThem) {
+  server.execute("ALTER TABLE syncguard_locks DROP COLUMN holder, DROP COLUMN holder_lock_id");
+  {
+    auto locks = client();
+    auto lease = locks.acquire("key");
+    EXPECT_TRUE(lease.extend(30s));
+    EXPECT_EQ(locks.lookup(Key("key"))->holder, "");
+    EXPECT_EQ(locks.list().locks.size(), 1U);
+    EXPECT_EQ(locks.inspect("key").lock->holder, "");
+    EXPECT_THAT(verdict_on(locks.diagnose(), "holder labels"), HasSubstr("warning: not stored"));
+    EXPECT_TRUE(lease.release());
+    EXPECT_THAT(locks.setup(), HasSubstr("holder_lock_id"));
+    EXPECT_THAT(verdict_on(locks.diagnose(), "holder labels"), HasSubstr("fine"));
+    const auto next = locks.acquire("key");
+    EXPECT_NE(locks.lookup(Key("key"))->holder, "");
+  }
+  // A client that has seen the columns goes on without them.
+  auto locks = client();
+  EXPECT_TRUE(locks.acquire("key").release());
+  server.execute("ALTER TABLE syncguard_locks DROP COLUMN holder, DROP COLUMN holder_lock_id");
+  EXPECT_TRUE(locks.acquire("key").release());
+}
+
+TEST_F(Postgres, ListContinuesBehindManyExpiredLocks) {
+  server.execute(
+      "INSERT INTO syncguard_locks SELECT 'expired:' || n, lpad(n::text, 22, '0'), 1, 0, '000000000000001', "
+      "'expired:' || n FROM generate_series(1, 4500) AS n");
+  auto locks = client();
+  const auto lease = locks.acquire("z");
+  std::vector<std::string> found;
+  std::string cursor;
+  int pages = 0;
+  do {
+    const auto page = locks.list({.cursor = cursor});
+    for (const auto& lock : page.locks) found.push_back(lock.key.str());
+    cursor = page.cursor;
+    ++pages;
+  } while (!cursor.empty());
+  EXPECT_EQ(found, (std::vector<std::string>{"z"}));
+  EXPECT_EQ(pages, 3) << "each examines at most 2,000 locks";
+}
+
+TEST_F(Postgres, ReadsRowsAndTablesOfTypeScript) {
+  // The TypeScript library creates neither the table of waiters nor the columns for labels.
+  server.execute("DROP TABLE syncguard_locks_waiters");
+  server.execute("ALTER TABLE syncguard_locks DROP COLUMN holder, DROP COLUMN holder_lock_id");
+  auto locks = client("&fences=counter");
+  const auto rows = load_vectors("wire").at("postgres").at("rows");
+  for (const auto& recorded : rows) {
+    const auto& lock = recorded.at("lock");
+    const auto text = [&](const char* name) { return lock.at(name).get<std::string>(); };
+    server.execute(
+        "INSERT INTO syncguard_locks VALUES ($1, $2, $3::bigint + 10000000000000, $4, $5, $6)",
+        {text("key"), text("lock_id"), text("expires_at_ms"), text("acquired_at_ms"), text("fence"), text("user_key")});
+    const auto& fence = recorded.at("fence");
+    server.execute("INSERT INTO syncguard_fence_counters VALUES ($1, $2, $3)",
+                   {fence.at("fence_key").get<std::string>(), fence.at("fence").get<std::string>(),
+                    fence.at("key_debug").get<std::string>()});
+    const Key key(recorded.at("key").get<std::string>());
+    EXPECT_FALSE(locks.try_acquire(key));
+    const auto found = locks.get_by_key_raw(key);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->lock_id.str(), text("lock_id"));
+    EXPECT_TRUE(locks.extend(found->lock_id, 10s));
+    EXPECT_TRUE(locks.release(found->lock_id));
+    EXPECT_EQ(locks.acquire(key).fence(), Fence(2)) << "the fence counter must continue";
+  }
+  // Without that table, waiters poll.
+  auto other = client();
+  auto lease = locks.acquire("key");
+  std::thread waiting(
+      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 60s, .max_retries = 1000, .retry_delay = 20ms}})); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+}
+
+// Each statement as it is sent, but for the clock.
+TEST_F(Postgres, StatementsAgreeOnLiveness) {
+  namespace sql = postgres::sql;
+  const std::string id(LockId::length, 'A');
+  const std::string other(LockId::length, 'B');
+  for (const auto& one : liveness_cases) {
+    const bool live = one.live;
+    const auto now = std::to_string(one.now);
+    const auto run = [&](std::string_view statement, const std::vector<std::string>& values) {
+      server.execute("DELETE FROM syncguard_locks");
+      server.execute("INSERT INTO syncguard_locks VALUES ('key', $1, $2, 0, '1', 'key')",
+                     {id, std::to_string(one.expires_at)});
+      std::string text(statement);
+      for (const auto& [name, value] : std::vector<std::pair<std::string_view, std::string_view>>{
+               {"{check_transaction}", sql::check_transaction},
+               {"{find_held_lock}", sql::find_held_lock},
+               {"{turn}", sql::no_turn},
+               {"{leave}", ""},
+               {"{pass_turn}", sql::pass_turn},
+               {"{notify_next_waiter}", ""},
+               {"{reservation}", "50"},
+               {"{holder_columns}", sql::holder_columns},
+               {"{holder_values}", sql::holder_values},
+               {"{holder_update}", sql::holder_update},
+               {"{holder}", sql::holder},
+               {"{waiter_count}", sql::waiter_count},
+               {"{now}", now},
+               {"{clock_fence}", "1"},
+               {"{pass_turn_of_held_key}", sql::pass_turn_of_held_key},
+               {"{acquire_function}", "live_acquire"},
+               {"{release_function}", "live_release"},
+               {"{extend_function}", "live_extend"},
+               {"{leave_function}", "live_leave"},
+               {"CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"},
+               {"{locks}", "public.syncguard_locks"},
+               {"{counters}", "public.syncguard_fence_counters"},
+               {"{waiters}", "public.syncguard_locks_waiters"}}) {
+        for (auto at = text.find(name); at != std::string::npos; at = text.find(name)) {
+          text.replace(at, name.size(), value);
+        }
+      }
+      return server.execute(text, values);
+    };
+    // Creates the function, then calls it.
+    const auto call = [&](std::string_view create, const std::string& function) {
+      (void)run(create, {});
+      return server.execute("SELECT verdict FROM " + function);
+    };
+    EXPECT_EQ(run(sql::lookup_key, {"key"}), live ? "key" : "") << now;
+    EXPECT_EQ(run(sql::lookup_id, {id}), live ? "key" : "") << now;
+    EXPECT_EQ(run(sql::extend, {id, "1000"}), live ? "1" : "-2") << now;
+    EXPECT_EQ(run(sql::break_lock, {"key", "1"}), live ? "1" : "0") << now;
+    EXPECT_EQ(run("SELECT count(user_key) FROM (" + std::string(sql::inspect) + ") AS state", {"key", "fence:key"}),
+              live ? "1" : "0")
+        << now;
+    EXPECT_EQ(run("SELECT sum(place) FROM (" + std::string(sql::list_locks) + ") AS page", {"", "", "10"}),
+              live ? "1" : "0")
+        << now;
+    EXPECT_EQ(run(sql::release, {id}), live ? "1" : "-2") << now;
+    EXPECT_EQ(run(sql::acquire, {"key", other, "1000", "fence:key", "key", "true", "label"}), live ? "0" : "1") << now;
+    EXPECT_EQ(call(sql::create_extend_function, "live_extend('" + id + "', 1000)"), live ? "1" : "-2") << now;
+    EXPECT_EQ(call(sql::create_release_function, "live_release('" + id + "')"), live ? "1" : "-2") << now;
+    server.execute("DELETE FROM syncguard_locks_waiters");
+    EXPECT_EQ(call(sql::create_acquire_function,
+                   "live_acquire('key', '" + other + "', 1000, 'fence:key', 'key', true, 'label', 'none')"),
+              live ? "0" : "1")
+        << now;
+    // One whose turn it is leaves: the next one is notified, unless the lock is held.
+    const auto next_is_told = [&](const auto& leave) {
+      server.execute("DELETE FROM syncguard_locks_waiters");
+      server.execute(
+          "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES "
+          "('key', 'first', $1::bigint, $1::bigint + 10), ('key', 'next', $1::bigint, NULL)",
+          {now});
+      leave();
+      return server.execute("SELECT turn_until_ms IS NOT NULL FROM syncguard_locks_waiters") == "t";
+    };
+    EXPECT_EQ(next_is_told([&] { run(sql::leave, {"key", "first"}); }), !live) << now;
+    EXPECT_EQ(next_is_told([&] { call(sql::create_leave_function, "live_leave('key', 'first')"); }), !live) << now;
+  }
+}
+
+// The statistics usually show small or empty tables, so the planner expects full scans to be cheap. They are not if
+// there are many locks or dead rows.
+TEST_F(Postgres, EveryOperationUsesAnIndex) {
+  const auto scans = [&](const char* kind) {
+    return std::stoi(server.execute(std::string("SELECT sum(") + kind + ")::int FROM pg_stat_user_tables"));
+  };
+  {
+    auto locks = client();
+    (void)locks.acquire("key");
+    server.execute("VACUUM ANALYZE syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters");
+    // Makes the server plan again, and switch to generic plans.
+    for (int i = 0; i < 20; ++i) (void)locks.acquire("key");
+  }
+  const int all_of_it = scans("seq_scan");
+  {
+    auto locks = client();
+    auto other = client();
+    for (int i = 0; i < 20; ++i) {
+      auto lease = locks.acquire("key", {.ttl = 10min});
+      EXPECT_TRUE(lease.extend(10min));
+      EXPECT_TRUE(locks.lookup(lease.id()));
+      EXPECT_TRUE(locks.is_locked("key"));
+      EXPECT_EQ(locks.list().locks.size(), 1U);
+      EXPECT_EQ(locks.inspect("key").fence, locks.raise_fence("key", Fence(1)));
+      auto waiting = std::async(std::launch::async, [&] { (void)other.acquire("key", patient); });
+      EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
+      EXPECT_TRUE(lease.release());
+      waiting.get();
+    }
+  }
+  // The server updates the statistics when a connection ends.
+  EXPECT_TRUE(eventually(
+      [&] { return server.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'test'") == "0"; }));
+  EXPECT_GT(scans("idx_scan"), 100);
+  EXPECT_EQ(scans("seq_scan"), all_of_it);
+}
+
+TEST_F(Postgres, DamagedOrExhaustedCounterGrantsNothing) {
+  auto locks = client();
+  for (const std::string value : {"900000000000000", "-1"}) {
+    server.execute(
+        "INSERT INTO syncguard_fence_counters VALUES ('fence:key', $1) ON CONFLICT (fence_key) DO UPDATE "
+        "SET fence = excluded.fence",
+        {value});
+    expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
+    EXPECT_EQ(server.execute("SELECT fence FROM syncguard_fence_counters"), value);
+    EXPECT_EQ(server.execute("SELECT count(*) FROM syncguard_locks"), "0");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Setup
+
+TEST_F(Postgres, SetupIsIdempotentAndConcurrent) {
+  server.execute("DROP TABLE syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] { EXPECT_FALSE(error_of([&] { setup_postgres_schema({.connection = server.url()}); })); });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_TRUE(client().try_acquire("key"));
+}
+
+TEST_F(Postgres, ErrorNamesWhatIsMissing) {
+  server.execute("DROP TABLE syncguard_fence_counters");
+  auto locks = client();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error->what(), HasSubstr("\"syncguard_fence_counters\" not there"));
+  EXPECT_THAT(error->what(), Not(HasSubstr("\"syncguard_locks\"")));
+  setup_postgres_schema({.connection = server.url()});
+  EXPECT_TRUE(locks.try_acquire("key")) << "the tables must be checked again";
+}
+
+TEST_F(Postgres, TableDroppedLaterIsReportedAsMissing) {
+  auto locks = client();
+  EXPECT_TRUE(locks.try_acquire("key"));
+  server.execute("DROP TABLE syncguard_locks");
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(Postgres, TablesCanHaveOtherNamesAndSchemas) {
+  server.execute("CREATE SCHEMA other");
+  const PostgresOptions options{
+      .connection = server.url(), .table = "other.MyLocks", .fence_table = "other.my_counters"};
+  setup_postgres_schema(options);
+  Locks locks(make_postgres_backend(options));
+  const auto lease = locks.acquire("key");
+  EXPECT_EQ(server.execute("SELECT key FROM other.\"MyLocks\""), "key");
+  EXPECT_EQ(server.execute("SELECT indexname FROM pg_indexes WHERE indexname = 'idx_MyLocks_lock_id'"),
+            "idx_MyLocks_lock_id");
+  EXPECT_THAT(postgres_schema(options), HasSubstr("\"other\".\"MyLocks\""));
+  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v1_"));
+  PostgresClient outsider(server);
+  for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(outsider(postgres_schema(options))) << "it can be repeated";
+}
+
+TEST_F(Postgres, RejectsInvalidTableNames) {
+  for (const std::string name : {"", "a b", "a\"b", "a;b", "1a", "a.b.c", ".a", "a.", "é"}) {
+    expect_error(ErrorCode::invalid_argument, [&] { (void)make_postgres_backend({.table = name}); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)make_postgres_backend({.fence_table = name}); });
+  }
+  expect_error(ErrorCode::invalid_argument, [&] { (void)make_postgres_backend({.table = std::string(52, 'a')}); });
+  expect_error(ErrorCode::invalid_argument, [] { (void)make_postgres_backend({.table = "a", .fence_table = "a"}); });
+  expect_error(ErrorCode::invalid_argument,
+               [] { (void)make_postgres_backend({.table = "a", .fence_table = "a_waiters"}); });
+}
+
+TEST_F(Postgres, RejectsSameTableForTwoPurposes) {
+  auto locks = client("&fence_table=public.syncguard_locks");
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(Postgres, UserNeedsOnlyTablePrivileges) {
+  server.execute(
+      "DROP ROLE IF EXISTS locker; CREATE ROLE locker LOGIN; "
+      "GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters TO "
+      "locker");
+  auto locks = open_with_long_timeout(server.url_of("locker"));
+  auto other = open_with_long_timeout(server.url_of("locker"));
+  auto lease = locks.acquire("key");
+  std::thread waiting(
+      [&] { EXPECT_TRUE(other.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 20s, .max_delay = 20s}})); });
+  EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+  EXPECT_TRUE(lease.extend(30s));
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  server.execute("REVOKE UPDATE ON syncguard_fence_counters FROM locker");
+  expect_error(ErrorCode::auth_failed, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_EQ(server.execute("SELECT count(*) FROM syncguard_locks"), "0");
+  server.execute("DROP OWNED BY locker; DROP ROLE locker");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Errors
+
+TEST_F(Postgres, WrongPassword) {
+  server.execute("DROP ROLE IF EXISTS guarded; CREATE ROLE guarded LOGIN PASSWORD 'right'");
+  const auto rules = server.file("data") / "pg_hba.conf";
+  std::ofstream(rules, std::ios::trunc) << "host all guarded 127.0.0.1/32 scram-sha-256\n"
+                                           "host all all 127.0.0.1/32 trust\nlocal all all trust\n";
+  server.execute("SELECT pg_reload_conf()");
+  const auto refusal = [&](const std::string& user) {
+    std::optional<LockError> error;
+    EXPECT_TRUE(eventually([&] {
+      error = error_of([&] { (void)open_with_long_timeout(server.url_of(user)).is_locked("key"); });
+      return error && error->code() == ErrorCode::auth_failed;
+    }));
+    return error ? std::string(error->what()) : "";
+  };
+  EXPECT_THAT(refusal("guarded:wrong-secret"), Not(HasSubstr("wrong-secret")));
+  refusal("guarded");
+  refusal("nobody_at_all");
+}
+
+TEST_F(Postgres, ConnectionRefusedAndUnknownDatabase) {
+  const LoopbackSocket unreachable;
+  expect_error(ErrorCode::service_unavailable, [&] {
+    (void)open("postgres://postgres@127.0.0.1:" + std::to_string(unreachable.port()) + "/postgres").is_locked("key");
+  });
+  expect_error(ErrorCode::service_unavailable,
+               [&] { (void)open("postgres://no.such.host.invalid/x?operation_timeout=20s").is_locked("key"); });
+  expect_error(ErrorCode::invalid_argument, [&] {
+    (void)open_with_long_timeout("postgres://postgres@127.0.0.1:" + std::to_string(server.port()) + "/nothing")
+        .is_locked("key");
+  });
+}
+
+TEST_F(Postgres, RejectsUrlsThatLibpqRejects) {
+  for (const std::string text : {"postgres://host/db?no_such_option=secret", "postgres:secret"}) {
+    const auto error = error_of([&] { (void)open(text); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error->what(), Not(HasSubstr("secret")));
+  }
+  expect_error(ErrorCode::invalid_argument, [&] { (void)client("&pool=0"); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)client("&listen_url=nonsense"); });
+}
+
+TEST_F(Postgres, SeveralHostsAndServices) {
+  const auto port = std::to_string(server.port());
+  const LoopbackSocket unreachable;
+  EXPECT_FALSE(open_with_long_timeout("postgres://postgres@127.0.0.1:" + std::to_string(unreachable.port()) +
+                                      ",127.0.0.1:" + port +
+                                      "/postgres?target_session_attrs=read-write&connect_timeout=20")
+                   .is_locked("key"));
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "services";
+  std::ofstream(file) << "[locks]\nhost=127.0.0.1\nport=" << port << "\nuser=postgres\ndbname=postgres\n";
+  setenv("PGSERVICEFILE", file.c_str(), 1);
+  EXPECT_FALSE(open_with_long_timeout("postgres://?service=locks").is_locked("key"));
+  expect_error(ErrorCode::invalid_argument, [] { (void)open("postgres://?service=nothing").is_locked("key"); });
+  unsetenv("PGSERVICEFILE");
+}
+
+TEST_F(Postgres, TooManyConnections) {
+  server.execute("DROP ROLE IF EXISTS single; CREATE ROLE single LOGIN CONNECTION LIMIT 1");
+  Locks first = open_with_long_timeout(server.url_of("single"));
+  // The role may not read the tables, but it is connected.
+  expect_error(ErrorCode::auth_failed, [&] { (void)first.is_locked("key"); });
+  expect_error(ErrorCode::rate_limited,
+               [&] { (void)open_with_long_timeout(server.url_of("single")).is_locked("key"); });
+}
+
+TEST_F(Postgres, TimeoutsCanBeForever) {
+  EXPECT_FALSE(open(server.url("?connect_timeout=3000000h&operation_timeout=3000000h")).is_locked("key"));
+}
+
+TEST_F(Postgres, ExhaustedPoolIsRateLimited) {
+  auto locks = client("&pool=1&operation_timeout=2s");
+  (void)locks.is_locked("key");
+  server.pause();
+  // The connection stays in use until the server has ended the statement.
+  expect_error(ErrorCode::network_timeout, [&] { (void)locks.is_locked("key"); });
+  expect_error(ErrorCode::rate_limited, [&] { (void)locks.is_locked("key"); });
+  server.resume();
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
+}
+
+TEST_F(Postgres, MapsServerErrors) {
+  server.execute(
+      "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+      "$$ BEGIN RAISE 'no' USING ERRCODE = (SELECT code FROM public.refusal); END $$; "
+      "CREATE TABLE IF NOT EXISTS refusal (code text); "
+      "CREATE TRIGGER refuse BEFORE INSERT ON syncguard_locks FOR EACH ROW EXECUTE FUNCTION refuse()");
+  auto locks = client("&fences=counter");
+  const std::vector<std::pair<std::string, ErrorCode>> table = {{"40001", ErrorCode::service_unavailable},
+                                                                {"40P01", ErrorCode::service_unavailable},
+                                                                {"57P03", ErrorCode::service_unavailable},
+                                                                {"08006", ErrorCode::service_unavailable},
+                                                                {"25006", ErrorCode::service_unavailable},
+                                                                {"28000", ErrorCode::auth_failed},
+                                                                {"42501", ErrorCode::auth_failed},
+                                                                {"22001", ErrorCode::invalid_argument},
+                                                                {"23514", ErrorCode::invalid_argument},
+                                                                {"42P01", ErrorCode::invalid_argument},
+                                                                {"53100", ErrorCode::rate_limited},
+                                                                {"53300", ErrorCode::rate_limited},
+                                                                {"57014", ErrorCode::network_timeout},
+                                                                {"55P03", ErrorCode::network_timeout},
+                                                                {"XX000", ErrorCode::internal},
+                                                                {"P0001", ErrorCode::internal}};
+  for (const auto& [sqlstate, code] : table) {
+    server.execute("DELETE FROM refusal; INSERT INTO refusal VALUES ('" + sqlstate + "')");
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    ASSERT_TRUE(error) << sqlstate;
+    EXPECT_EQ(error->code(), code) << sqlstate << ": " << error->what();
+    EXPECT_FALSE(error->in_doubt()) << "the server rolled the acquire back";
+  }
+  EXPECT_EQ(connections("state <> 'idle'"), 0) << "no transaction must be left open";
+  server.execute("DROP TRIGGER refuse ON syncguard_locks");
+  EXPECT_TRUE(locks.try_acquire("key")) << "the connection must still be usable";
+  EXPECT_EQ(server.execute("SELECT fence FROM syncguard_fence_counters"), "1")
+      << "the failed acquires must have no effect";
+}
+
+TEST_F(Postgres, ReadOnlyServerIsUnavailable) {
+  auto locks = client("&options=-c%20default_transaction_read_only%3Don");
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.try_acquire("key"); });
+  EXPECT_FALSE(locks.is_locked("key"));
+  auto holder = client();
+  const auto lease = holder.acquire("key");
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(Postgres, StricterDefaultIsolationHasNoEffect) {
+  auto locks = client("&options=-c%20default_transaction_isolation%3Dserializable");
+  auto other = client("&options=-c%20default_transaction_isolation%3Dserializable");
+  std::vector<std::thread> threads;
+  for (auto* each : {&locks, &other}) {
+    threads.emplace_back([each] {
+      for (int i = 0; i < 30; ++i) EXPECT_TRUE(each->acquire("key", {.wait = {.timeout = 60s, .max_retries = 1000}}));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(Postgres, TlsVerifiesServer) {
+  PostgresServer secure({.tls = true});
+  setup_postgres_schema({.connection = secure.url()});
+  const auto verified_by = [&](const std::string& authority) {
+    return open_with_long_timeout(secure.url("?sslmode=verify-full&sslrootcert=" + secure.file(authority).string()));
+  };
+  EXPECT_FALSE(verified_by("ca.crt").is_locked("key"));
+  expect_error(ErrorCode::auth_failed, [&] { (void)verified_by("client.crt").is_locked("key"); });
+}
+
+}  // namespace
+}  // namespace syncguard::testing

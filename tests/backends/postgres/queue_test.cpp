@@ -1,0 +1,277 @@
+// The queue of waiters in PostgreSQL: lost turns, and waiters that are dead, frozen or far away.
+
+#include "fixture.hpp"
+#include "servers/counting_proxy.hpp"
+#include "support/eventually.hpp"
+#include "support/expect_error.hpp"
+#include "support/findings.hpp"
+#include "support/waiting_processes.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using ::testing::StartsWith;
+
+const std::string server_now = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+struct PostgresQueue : Postgres {
+  void expect_waiters(int count) const {
+    EXPECT_TRUE(eventually(
+        [&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == std::to_string(count); }));
+  }
+  // The queue entry of a process that has just died.
+  void add_dead_waiter(const std::string& key) const {
+    server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ($1, $2, " + server_now + ")",
+                   {key, LockId::generate().str()});
+  }
+};
+
+TEST_F(PostgresQueue, WaiterThatLostItsTurnIsWokenByNextRelease) {
+  auto locks = client();
+  auto waiter = client();
+  auto lease = locks.acquire("key");
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+  expect_waiters(1);
+  // A TypeScript process acquires the lock after the waiter was notified, but before it tries.
+  const auto other = LockId::generate();
+  PostgresClient outsider(server);
+  outsider("BEGIN; SELECT pg_advisory_xact_lock(hashtext('key'))");
+  outsider("UPDATE syncguard_locks SET lock_id = '" + other.str() + "'");
+  outsider("UPDATE syncguard_locks_waiters SET turn_until_ms = " + server_now + " + 50");
+  outsider("SELECT pg_notify('syncguard_wake', waiter) FROM syncguard_locks_waiters");
+  outsider("COMMIT");
+  EXPECT_TRUE(eventually([&] {
+    return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE turn_until_ms IS NULL") == "1";
+  }));
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(locks.release(other));
+  waiting.join();
+  EXPECT_LT(steady_clock::now() - start, soon);
+  (void)lease.detach();
+}
+
+TEST_F(PostgresQueue, WaiterThatLostItsTurnUnnoticedIsWokenByNextRelease) {
+  auto locks = client();
+  auto waiter = client();
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+  expect_waiters(1);
+  // Another client found that a turn had lapsed, marked all waiters, and was the first to acquire the lock. After the
+  // notification about that turn, the waiter's client looks at the queue.
+  server.execute("UPDATE syncguard_locks_waiters SET turn_until_ms = 0");
+  const auto start = steady_clock::now();
+  server.execute("SELECT pg_notify('syncguard_wake', $1)", {LockId::generate().str()});
+  EXPECT_TRUE(eventually([&] {
+    return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE turn_until_ms IS NULL") == "1";
+  }));
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  EXPECT_LT(steady_clock::now() - start, soon);
+}
+
+TEST_F(PostgresQueue, DeadWaitersDelayOthersAtMostHalfASecond) {
+  auto locks = client();
+  auto waiter = client();
+  EXPECT_TRUE(succeeds_once([&] {
+    auto lease = locks.acquire("key");
+    for (int i = 0; i < 5; ++i) add_dead_waiter("key");
+    std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+    expect_waiters(6);
+    const auto start = steady_clock::now();
+    EXPECT_TRUE(lease.release());
+    waiting.join();
+    const auto took = steady_clock::now() - start;
+    EXPECT_LT(took, soon);
+    server.execute("DELETE FROM syncguard_locks_waiters");
+    return took < 500ms;
+  }));
+}
+
+struct PostgresDeadHeads : PostgresQueue {
+  const QueueOfKey queue{.url = server.url(),
+                         .clear = [this] { server.execute("DELETE FROM syncguard_locks_waiters"); },
+                         .expect_waiters = [this](int count) { expect_waiters(count); }};
+};
+
+TEST_F(PostgresDeadHeads, FrozenWaitersTogetherCostLiveOnesHalfASecond) {
+  expect_dead_waiters_cost_half_a_second(queue, &WaitingProcesses::freeze);
+}
+
+TEST_F(PostgresDeadHeads, KilledWaitersTogetherCostLiveOnesHalfASecond) {
+  expect_dead_waiters_cost_half_a_second(queue, &WaitingProcesses::kill);
+}
+
+TEST_F(PostgresDeadHeads, HalfOpenConnectionOfAWaiterCostsLiveOnesHalfASecond) {
+  steady_clock::duration took{};
+  EXPECT_TRUE(succeeds_once([&] {
+    server.execute("DELETE FROM syncguard_locks_waiters");
+    CountingProxy proxy(server.port());
+    auto holder = client();
+    auto unreachable =
+        open_with_long_timeout("postgres://postgres@127.0.0.1:" + std::to_string(proxy.port()) + "/postgres");
+    auto waiter = client();
+    (void)waiter.is_locked("key");
+    auto lease = holder.acquire("key", {.ttl = 10min});
+    std::stop_source stop;
+    std::thread cut_off([&] { (void)error_of([&] { (void)unreachable.acquire("key", patient, stop.get_token()); }); });
+    expect_waiters(1);
+    proxy.stall();
+    std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient).release()); });
+    expect_waiters(2);
+    const auto start = steady_clock::now();
+    EXPECT_TRUE(lease.release());
+    waiting.join();
+    took = steady_clock::now() - start;
+    EXPECT_LT(took, soon);
+    stop.request_stop();
+    cut_off.join();
+    return took < max_delay_by_dead_waiters;
+  })) << std::chrono::duration<double>(took).count()
+      << " s";
+}
+
+TEST_F(PostgresQueue, DeadWaitersDelayOnlyTheFirstWaiter) {
+  auto locks = client();
+  constexpr int count = 3;
+  std::vector<Locks> waiters;
+  for (int i = 0; i < count; ++i) waiters.push_back(client());
+  for (auto& waiter : waiters) (void)waiter.is_locked("key");
+  EXPECT_TRUE(succeeds_once([&] {
+    auto lease = locks.acquire("key");
+    for (int i = 0; i < 10; ++i) add_dead_waiter("key");
+    std::vector<std::thread> threads;
+    for (auto& waiter : waiters) threads.emplace_back([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+    expect_waiters(10 + count);
+    const auto start = steady_clock::now();
+    EXPECT_TRUE(lease.release());
+    for (auto& thread : threads) thread.join();
+    const auto took = steady_clock::now() - start;
+    server.execute("DELETE FROM syncguard_locks_waiters");
+    return took < 1s;
+  })) << "the first live waiter must skip all dead ones, so that the others need not";
+}
+
+// One of three clients has a round-trip time of 80 ms.
+TEST_F(PostgresQueue, DistantWaiterGetsItsTurn) {
+  CountingProxy proxy(server.port(), 40ms);
+  const auto far_url =
+      "postgres://postgres@127.0.0.1:" + std::to_string(proxy.port()) + "/postgres?application_name=far";
+  std::array<Locks, 3> clients = {client(), client(), open_with_long_timeout(far_url)};
+  std::array<std::atomic<int>, 3> turns{};
+  for (auto& locks : clients) (void)locks.is_locked("key");
+  std::vector<std::thread> threads;
+  std::atomic<bool> ending = false;
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    threads.emplace_back([&, i] {
+      while (!ending) {
+        const auto lease = clients[i].acquire("key", patient);
+        ++turns[i];
+      }
+    });
+  }
+  // The distant client needs four round trips between two turns; meanwhile, the others have many turns.
+  EXPECT_TRUE(eventually([&] { return turns[2] >= 5; }))
+      << "turns of the near clients: " << turns[0] << " and " << turns[1];
+  ending = true;
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(PostgresQueue, QueueOfOlderVersionIsUsedAndUpgradedBySetup) {
+  server.execute("ALTER TABLE syncguard_locks_waiters DROP COLUMN reservation_ms");
+  const auto hand_over = [&] {
+    auto holder = client();
+    auto waiter = client();
+    auto lease = holder.acquire("key");
+    std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+    expect_waiters(1);
+    const auto start = steady_clock::now();
+    EXPECT_TRUE(lease.release());
+    waiting.join();
+    EXPECT_LT(steady_clock::now() - start, soon);
+  };
+  hand_over();
+  EXPECT_THAT(verdict_on(client().diagnose(), "queue"), StartsWith("warning"));
+  EXPECT_THAT(client().setup(), ::testing::HasSubstr("reservation_ms"));
+  EXPECT_THAT(verdict_on(client().diagnose(), "queue"), StartsWith("fine"));
+  hand_over();
+}
+
+// Older versions write the lock id of a waiter into the queue, and expect it as the payload.
+TEST_F(PostgresQueue, WaiterOfAnOlderVersionIsWokenByItsLockId) {
+  PostgresClient old_waiter(server);
+  old_waiter("LISTEN syncguard_wake");
+  const auto id = LockId::generate();
+  auto locks = client();
+  auto lease = locks.acquire("key");
+  server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('key', $1, " + server_now + ")",
+                 {id.str()});
+  EXPECT_TRUE(lease.release());
+  std::vector<std::string> heard;
+  EXPECT_TRUE(eventually([&] { return !(heard = old_waiter.notifications()).empty(); }));
+  EXPECT_EQ(heard, std::vector{id.str()});
+}
+
+TEST_F(PostgresQueue, ReleaseOfAnOlderVersionWakesWaiter) {
+  auto holder = client();
+  auto waiter = client();
+  auto lease = holder.acquire("key");
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+  expect_waiters(1);
+  PostgresClient old_holder(server);
+  const auto start = steady_clock::now();
+  // In every version, the payload is what the waiter wrote into the queue.
+  old_holder(
+      "BEGIN; SELECT pg_advisory_xact_lock(hashtext('key')); DELETE FROM syncguard_locks; "
+      "UPDATE syncguard_locks_waiters SET turn_until_ms = " +
+      server_now +
+      " + 50; "
+      "SELECT pg_notify('syncguard_wake', waiter) FROM syncguard_locks_waiters; COMMIT");
+  waiting.join();
+  EXPECT_LT(steady_clock::now() - start, soon);
+  (void)lease.detach();
+}
+
+TEST_F(PostgresQueue, LongDeadWaitersOfAllKeysAreRemoved) {
+  server.execute(
+      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) "
+      "SELECT 'key ' || n, 'waiter ' || n, 1 FROM generate_series(1, 500) AS n");
+  auto holder = client();
+  auto waiter = client();
+  auto lease = holder.acquire("key");
+  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
+  expect_waiters(1);
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+}
+
+TEST_F(PostgresQueue, ReleaseReadsOnlyWaitersOfItsKey) {
+  server.execute(
+      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) SELECT 'other ' || n, 'waiter ' || n, " +
+      server_now + " FROM generate_series(1, 20000) AS n");
+  server.execute("ANALYZE syncguard_locks_waiters");
+  const auto rows_read = [&] {
+    return std::stoll(
+        server.execute("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'syncguard_locks_waiters'"));
+  };
+  const auto before = rows_read();
+  {
+    auto locks = client("&pool=1");
+    for (int i = 0; i < 20; ++i) (void)locks.acquire("key");
+  }
+  // The server updates the statistics when a connection ends.
+  EXPECT_TRUE(eventually([&] { return connections() == 0; }));
+  EXPECT_LT(rows_read() - before, 1000);
+}
+
+}  // namespace
+}  // namespace syncguard::testing

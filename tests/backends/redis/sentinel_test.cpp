@@ -1,0 +1,442 @@
+// Redis behind real Sentinels, and behind some that are dead, silent or wrong.
+
+#include "redis_pair.hpp"
+#include "servers/certificates.hpp"
+#include "servers/fake_redis.hpp"
+#include "servers/loopback.hpp"
+#include "servers/redis_server.hpp"
+#include "support/eventually.hpp"
+#include "support/expect_error.hpp"
+#include "support/findings.hpp"
+#include "support/long_timeouts.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <syncguard/syncguard.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string credentials = std::string(RedisServer::user) + ":p%40ss%3Aw%2Frd%3F@";
+
+std::string address_of(int port) { return "127.0.0.1:" + std::to_string(port); }
+
+std::string sentinel_url(const std::string& addresses, const std::string& options = "") {
+  // A busy machine may be slow. Tests of these timeouts set their own.
+  const auto unless_set = [&](const std::string& timeout) {
+    return options.find(timeout) == std::string::npos ? "&" + timeout + "=20s" : "";
+  };
+  return "redis+sentinel://" + credentials + addresses + "/mymaster?prefix=syncguard" + options +
+         unless_set("connect_timeout") + unless_set("sentinel_timeout");
+}
+
+// A Sentinel that takes no server for dead, and never enters TILT mode, because the machine is busy.
+struct Sentinel : RedisServer {
+  explicit Sentinel(const RedisServer& master, int quorum = 1, Options options = {})
+      : RedisServer(monitoring(master, quorum, std::move(options))) {
+    command({"SENTINEL", "DEBUG", "TILT-TRIGGER", "600000"});
+    command({"SENTINEL", "DEBUG", "INFO-PERIOD", "200"});
+    command({"SENTINEL", "DEBUG", "PUBLISH-PERIOD", "200"});
+  }
+
+  static Options monitoring(const RedisServer& master, int quorum, Options options) {
+    options.sentinel = true;
+    auto& lines = options.configuration;
+    lines.push_back("sentinel monitor mymaster 127.0.0.1 " + std::to_string(master.port()) + " " +
+                    std::to_string(quorum));
+    lines.emplace_back("sentinel down-after-milliseconds mymaster 600000");
+    // A failover that failed is tried again after twice this time.
+    lines.emplace_back("sentinel failover-timeout mymaster 10000");
+    return options;
+  }
+
+  // Whether its description of the master contains this text.
+  bool knows(const std::string& text) {
+    return command({"SENTINEL", "MASTER", "mymaster"}).find(text) != std::string::npos;
+  }
+  void take_silent_master_for_dead() { command({"SENTINEL", "SET", "mymaster", "down-after-milliseconds", "500"}); }
+  std::string master() { return command({"SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"}); }
+};
+
+std::string as_master(const RedisServer& server) { return "127.0.0.1\n" + std::to_string(server.port()); }
+
+// A Sentinel that always names the same server.
+std::string naming(const RedisServer& server) {
+  const auto port = std::to_string(server.port());
+  return "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" + port + "\r\n";
+}
+
+struct RedisReplicated : ::testing::Test, RedisPair {};
+
+TEST_F(RedisReplicated, SeveralAddressesLeadToMaster) {
+  const LoopbackSocket dead;
+  const auto addresses = address_of(dead.port()) + "," + address_of(replica.port()) + "," + address_of(master.port());
+  auto locks = open_with_long_timeout("redis://" + credentials + addresses + "?connect_timeout=20s");
+  const auto fence = locks.acquire("key").fence();
+  EXPECT_EQ(master.command({"EXISTS", "syncguard:fence:syncguard:key"}), "1");
+
+  master.kill();
+  const auto error =
+      error_of([&] { (void)open_with_long_timeout("redis://" + credentials + addresses).try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable) << "the replica must not be used";
+  replica.command({"REPLICAOF", "NO", "ONE"});
+  EXPECT_GT(locks.acquire("key", {.wait = {.timeout = 60s}}).fence(), fence);
+}
+
+// Empty if the server refuses, or hangs up: a Sentinel closes all connections of a server that it promotes or demotes.
+std::string answer_of(RedisServer& server, const std::vector<std::string>& words) {
+  try {
+    return server.command(words);
+  } catch (const std::runtime_error&) {
+    return "";
+  }
+}
+
+struct RedisSentinel : RedisReplicated {
+  RedisSentinel() {
+    EXPECT_TRUE(eventually([&] { return sentinel.knows("num-slaves\n1"); }));
+  }
+
+  [[nodiscard]] std::string url(const std::string& options = "") const {
+    return sentinel_url(address_of(sentinel.port()), options);
+  }
+
+  // Waits until the replica is the master.
+  void expect_failover() {
+    EXPECT_TRUE(eventually([&] { return sentinel.master() == as_master(replica); }));
+  }
+  void kill_master() {
+    master.kill();
+    sentinel.take_silent_master_for_dead();
+    expect_failover();
+    sentinel.command({"SENTINEL", "SET", "mymaster", "down-after-milliseconds", "600000"});
+  }
+  // The promoted replica will have the lock "key".
+  void expect_replicated() {
+    EXPECT_TRUE(eventually([&] { return replica.command({"EXISTS", "syncguard:key"}) == "1"; }));
+  }
+
+  // The replica loses these names, as if it had been cut off before they were written.
+  void lose(std::vector<std::string> names) {
+    EXPECT_TRUE(eventually([&] {
+      auto words = names;
+      words.insert(words.begin(), "EXISTS");
+      return replica.command(words) == std::to_string(names.size());
+    }));
+    names.insert(names.begin(), "DEL");
+    replica.command({"CONFIG", "SET", "replica-read-only", "no"});
+    replica.command(names);
+    replica.command({"CONFIG", "SET", "replica-read-only", "yes"});
+  }
+
+  Sentinel sentinel{master};
+};
+
+// Whether a lock is extended, once there is a server that answers.
+bool extends(Lease& lease) {
+  bool extended = false;
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { extended = lease.extend(10min); }); }));
+  return extended;
+}
+
+// The failover lost one lock, the queue of another, and a counter.
+TEST_F(RedisSentinel, HoldersAndWaitersGoOnAfterMasterDied) {
+  auto locks = open_with_long_timeout(url());
+  auto kept = locks.acquire("kept", {.ttl = 10min});
+  auto lost = locks.acquire("lost", {.ttl = 10min});
+  auto other = open_with_long_timeout(url());
+  auto waiter = std::async(std::launch::async, [&] { return other.acquire("kept", patient).fence(); });
+  EXPECT_TRUE(eventually([&] { return master.command({"ZCARD", "syncguard-queue:kept"}) == "1"; }));
+  const auto index_of_lost = "syncguard:id:" + lost.id().str();
+  lose({"syncguard:lost", index_of_lost, "syncguard:fence:syncguard:lost", "syncguard-queue:kept"});
+
+  kill_master();
+  EXPECT_TRUE(extends(kept));
+  EXPECT_FALSE(kept.lost().stop_requested());
+  EXPECT_FALSE(extends(lost));
+  EXPECT_TRUE(eventually([&] { return lost.lost().stop_requested(); }));
+  EXPECT_GT(other.acquire("lost", patient).fence(), lost.fence());
+
+  // Without polling: its retry delay is a minute.
+  EXPECT_TRUE(eventually([&] {
+    return answer_of(replica, {"ZCARD", "syncguard-queue:kept"}) == "1";
+  })) << "the waiter must join the queue of the new master";
+  const auto released_at = std::chrono::steady_clock::now();
+  EXPECT_TRUE(kept.release());
+  const auto fence_of_waiter = waiter.get();
+  EXPECT_LT(std::chrono::steady_clock::now() - released_at, soon) << "the wake-up must come from the new master";
+  EXPECT_GT(fence_of_waiter, kept.fence());
+}
+
+TEST_F(RedisSentinel, MinReplicasAppliesToNewMaster) {
+  for (auto* server : {&master, &replica}) server->command({"ACL", "SETUSER", RedisServer::user, "+wait"});
+  auto locks = open_with_long_timeout(url("&min_replicas=1&replica_timeout=1s"));
+  auto lease = locks.acquire("key", {.ttl = 10min, .wait = {.timeout = 60s}});
+  kill_master();
+  std::optional<LockError> error;
+  EXPECT_TRUE(eventually([&] {
+    error = error_of([&] { (void)lease.extend(10min); });
+    return error && std::string(error->what()).find("0 of 1") != std::string::npos;
+  })) << error.value().what();
+  EXPECT_FALSE(lease.lost().stop_requested());
+
+  master.start();
+  EXPECT_TRUE(eventually([&] {
+    return answer_of(master, {"REPLICAOF", "127.0.0.1", std::to_string(replica.port())}).starts_with("OK");
+  }));
+  EXPECT_TRUE(extends(lease));
+  EXPECT_TRUE(lease.release());
+}
+
+TEST_F(RedisSentinel, HangingMasterIsLeftAfterSilence) {
+  const std::string impatient = "&silence_timeout=2s&connect_timeout=2s";
+  auto locks = open_with_long_timeout(url(impatient), {.operation_timeout = 60s});
+  auto lease = locks.acquire("key", {.ttl = 10min, .wait = {.timeout = 60s}});
+  auto other = open_with_long_timeout(url(impatient));
+  // Its request to join the queue may be unanswered when the master stops: then it joins with its next retry.
+  constexpr AcquireOptions waits{.wait = {.timeout = 60s, .max_delay = 1s}};
+  auto waiter = std::async(std::launch::async, [&] { return other.acquire("key", waits).fence(); });
+  EXPECT_TRUE(eventually([&] { return replica.command({"ZCARD", "syncguard-queue:key"}) == "1"; }));
+  master.pause();
+  const auto paused_at = std::chrono::steady_clock::now();
+  const auto error = error_of([&] { (void)lease.extend(10min); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_THAT(error->what(), HasSubstr("silence_timeout"));
+  EXPECT_LT(std::chrono::steady_clock::now() - paused_at, 30s) << "not only when the operation's time is over";
+
+  sentinel.take_silent_master_for_dead();
+  expect_failover();
+  EXPECT_TRUE(extends(lease));
+  // Still hanging: nothing of this reaches it.
+  EXPECT_TRUE(lease.release());
+  EXPECT_GT(waiter.get(), lease.fence());
+  master.resume();
+}
+
+// A Sentinel that was stopped for longer than its trigger does the same.
+TEST_F(RedisSentinel, SentinelInTiltDelaysFailover) {
+  const auto in_tilt = [&](const std::string& yes) {
+    return eventually([&] {
+      return sentinel.command({"INFO", "sentinel"}).find("sentinel_tilt:" + yes) != std::string::npos;
+    });
+  };
+  auto locks = open_with_long_timeout(url());
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  expect_replicated();
+  sentinel.command({"SENTINEL", "DEBUG", "TILT-TRIGGER", "1"});
+  EXPECT_TRUE(in_tilt("1"));
+  EXPECT_TRUE(open_with_long_timeout(url()).is_locked("key")) << "it still names the master";
+  EXPECT_EQ(verdict_on(open_with_long_timeout(url()).diagnose(), "Sentinels"),
+            "warning: 1 in TILT mode: until it ends, they do not fail over");
+
+  master.kill();
+  sentinel.take_silent_master_for_dead();
+  expect_error(ErrorCode::service_unavailable, [&] { (void)lease.extend(10min); });
+  EXPECT_EQ(sentinel.master(), as_master(master));
+  sentinel.command({"SENTINEL", "DEBUG", "TILT-TRIGGER", "600000"});
+  sentinel.command({"SENTINEL", "DEBUG", "TILT-PERIOD", "100"});
+  EXPECT_TRUE(in_tilt("0"));
+  expect_failover();
+  EXPECT_TRUE(extends(lease));
+  EXPECT_TRUE(lease.release());
+}
+
+TEST_F(RedisSentinel, FailoverNeedsMajorityOfSentinels) {
+  Sentinel second(master);
+  Sentinel third(master);
+  for (auto* one : {&sentinel, &second, &third}) {
+    EXPECT_TRUE(eventually([&] { return one->knows("num-other-sentinels\n2"); }));
+  }
+  // The first one is cut off, and costs time only.
+  const auto addresses = address_of(third.port()) + "," + address_of(sentinel.port());
+  auto locks = open_with_long_timeout(sentinel_url(addresses, "&sentinel_timeout=500ms"));
+  auto lease = locks.acquire("key", {.ttl = 10min, .wait = {.timeout = 60s}});
+  expect_replicated();
+  second.pause();
+  third.pause();
+  master.kill();
+  // How soon it tries again.
+  sentinel.command({"SENTINEL", "SET", "mymaster", "failover-timeout", "3000"});
+  sentinel.take_silent_master_for_dead();
+  EXPECT_TRUE(eventually([&] { return sentinel.knows("failover_in_progress"); }));
+  EXPECT_EQ(sentinel.master(), as_master(master)) << "one of three must not decide";
+  const auto error = error_of([&] { (void)lease.extend(10min); });
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(error->retryable()) << error->what();
+
+  second.resume();
+  expect_failover();
+  EXPECT_TRUE(extends(lease));
+  EXPECT_TRUE(lease.release());
+  EXPECT_GT(locks.acquire("key", {.wait = {.timeout = 60s}}).fence(), lease.fence());
+  third.resume();
+}
+
+TEST_F(RedisSentinel, LeavesMasterThatBecameReplica) {
+  auto locks = open_with_long_timeout(url());
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  auto other = open_with_long_timeout(url());
+  auto waiter = std::async(std::launch::async, [&] { return other.acquire("key", patient).fence(); });
+  EXPECT_TRUE(eventually([&] { return replica.command({"ZCARD", "syncguard-queue:key"}) == "1"; }));
+  // The Sentinel refuses until it has heard of the replica again.
+  EXPECT_TRUE(eventually([&] { return answer_of(sentinel, {"SENTINEL", "FAILOVER", "mymaster"}) == "OK"; }));
+  expect_failover();
+  EXPECT_TRUE(eventually([&] { return answer_of(master, {"ROLE"}).starts_with("slave"); }));
+  EXPECT_TRUE(extends(lease));
+  (void)locks.acquire("after the failover", patient).detach();
+  EXPECT_EQ(replica.command({"EXISTS", "syncguard:after the failover"}), "1");
+  EXPECT_TRUE(lease.release());
+  EXPECT_GT(waiter.get(), lease.fence());
+}
+
+TEST_F(RedisSentinel, DeadSilentAndWrongSentinelsOnlyDelay) {
+  const LoopbackSocket dead;
+  const FakeRedis silent({.completes_handshake = false});
+  const FakeRedis wrong({.answer = naming(replica)});
+  const FakeRedis absurd({.answer = ":1\r\n"});
+  const auto addresses = address_of(dead.port()) + "," + address_of(silent.port()) + "," + address_of(wrong.port()) +
+                         "," + address_of(absurd.port());
+  const auto error = error_of(
+      [&] { (void)open_with_long_timeout(sentinel_url(addresses, "&sentinel_timeout=200ms")).try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+  EXPECT_THAT(error->what(), HasSubstr("read-only replica"));
+
+  // A busy machine may miss the short timeout for the last Sentinel, too: then the acquire tries again.
+  auto locks =
+      open_with_long_timeout(sentinel_url(addresses + "," + address_of(sentinel.port()), "&sentinel_timeout=500ms"));
+  const auto lease = locks.acquire("key", {.wait = {.timeout = 60s}});
+  EXPECT_EQ(master.command({"EXISTS", "syncguard:key"}), "1");
+}
+
+TEST_F(RedisSentinel, LearnsOfOtherSentinels) {
+  Sentinel second(master);
+  EXPECT_TRUE(eventually([&] { return sentinel.knows("num-other-sentinels\n1"); }));
+  EXPECT_TRUE(eventually([&] { return second.knows("num-other-sentinels\n1"); }));
+  auto locks = open_with_long_timeout(url());
+  (void)locks.is_locked("key");
+  sentinel.kill();
+  master.command({"CLIENT", "KILL", "TYPE", "normal"});
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
+}
+
+TEST_F(RedisSentinel, ReportsWhatIsWrong) {
+  const auto error_with = [](const std::string& url) {
+    return error_of([&] { (void)open_with_long_timeout(url).try_acquire("key"); }).value();
+  };
+  const auto real = address_of(sentinel.port());
+  const auto unknown = error_with("redis+sentinel://" + real + "/another?sentinel_timeout=20s");
+  EXPECT_EQ(unknown.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(unknown.what(), HasSubstr("know no master of this name"));
+  const auto no_sentinel = error_with(sentinel_url(address_of(master.port())));
+  EXPECT_EQ(no_sentinel.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(no_sentinel.what(), HasSubstr("not a Sentinel"));
+  // The user of the servers is unknown to the Sentinel.
+  for (const auto& user : {std::string(), credentials}) {
+    const auto no_server = error_with("redis://" + user + real);
+    EXPECT_EQ(no_server.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(no_server.what(), HasSubstr("this is a Redis Sentinel, not a server: write redis+sentinel://"));
+  }
+  const LoopbackSocket dead;
+  EXPECT_EQ(error_with(sentinel_url(address_of(dead.port()))).code(), ErrorCode::service_unavailable);
+  EXPECT_EQ(error_with(sentinel_url(real, "&sentinel_password=wrong")).code(), ErrorCode::auth_failed);
+  // The master's password is not the Sentinel's.
+  const auto wrong_user = error_with("redis+sentinel://locker:wrong@" + real + "/mymaster?sentinel_timeout=20s");
+  EXPECT_EQ(wrong_user.code(), ErrorCode::auth_failed);
+}
+
+TEST_F(RedisSentinel, HasOwnCredentials) {
+  sentinel.command({"ACL", "SETUSER", "guard", "on", ">secret", "&*", "-@all", "+sentinel|get-master-addr-by-name"});
+  sentinel.command({"ACL", "SETUSER", "default", "off"});
+  const auto lease = open_with_long_timeout(url("&sentinel_username=guard&sentinel_password=secret")).acquire("key");
+  EXPECT_EQ(master.command({"EXISTS", "syncguard:key"}), "1");
+}
+
+TEST(RedisSentinelTls, EncryptsAllConnections) {
+  RedisServer master({.tls = true});
+  const Sentinel sentinel(master, 1, {.tls = true, .configuration = {"tls-replication yes"}});
+  // Each server has an authority of its own.
+  auto both = open_with_long_timeout("rediss+sentinel://" + credentials + address_of(sentinel.port()) +
+                                     "/mymaster?sentinel_timeout=20s&verify=false");
+  EXPECT_TRUE(both.acquire("key"));
+  auto verifying = open_with_long_timeout("rediss+sentinel://" + credentials + address_of(sentinel.port()) +
+                                          "/mymaster?sentinel_timeout=20s&ca_file=" + sentinel.file("ca.crt").string());
+  EXPECT_EQ(error_of([&] { (void)verifying.try_acquire("key"); }).value().code(), ErrorCode::auth_failed);
+}
+
+TEST(RedisSentinelTls, FailoverKeepsEncryption) {
+  const TemporaryFolder certificates;
+  make_certificates(certificates.path());
+  const RedisServer::Options tls{
+      .tls = true, .certificates = certificates.path(), .configuration = {"tls-replication yes"}};
+  RedisPair servers(tls, tls);
+  Sentinel sentinel(servers.master, 1, tls);
+  EXPECT_TRUE(eventually([&] { return sentinel.knows("num-slaves\n1"); }));
+
+  const auto url =
+      "rediss+sentinel://" + credentials + address_of(sentinel.port()) +
+      "/mymaster?sentinel_timeout=20s&connect_timeout=20s&ca_file=" + (certificates.path() / "ca.crt").string();
+  auto locks = open_with_long_timeout(url);
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  EXPECT_TRUE(eventually([&] { return servers.replica.command({"EXISTS", "syncguard:key"}) == "1"; }));
+  servers.master.kill();
+  sentinel.take_silent_master_for_dead();
+  EXPECT_TRUE(extends(lease));
+  EXPECT_TRUE(lease.release());
+  EXPECT_GT(locks.acquire("key").fence(), lease.fence());
+}
+
+TEST_F(RedisSentinel, DiagnosisAsksAllSentinels) {
+  const auto findings = open_with_long_timeout(url()).diagnose();
+  EXPECT_THAT(verdict_on(findings, "Sentinels"), StartsWith("warning: only 1"));
+  EXPECT_THAT(verdict_on(findings, "Sentinel quorum"), StartsWith("fine"));
+  EXPECT_THAT(verdict_on(findings, "min-replicas-to-write"), StartsWith("warning: not set"));
+  EXPECT_THAT(verdict_on(findings, "replication"), StartsWith("warning: a master with 1 replicas"));
+
+  Sentinel second(master, 3);
+  Sentinel third(master, 1);
+  for (auto* one : {&sentinel, &second, &third}) {
+    EXPECT_TRUE(eventually([&] { return one->knows("num-other-sentinels\n2"); }));
+  }
+  master.command({"CONFIG", "SET", "min-replicas-to-write", "1"});
+  auto locks = open_with_long_timeout(url());
+  expect_fine(locks, {"Sentinels", "Sentinel quorum", "min-replicas-to-write"});
+  // The others are learned from the first.
+  EXPECT_EQ(verdict_on(locks.diagnose(), "Sentinels"), "fine: all 3 name the same master");
+
+  const FakeRedis wrong({.answer = naming(replica)});
+  const auto with_wrong = sentinel_url(address_of(sentinel.port()) + "," + address_of(wrong.port()));
+  EXPECT_THAT(verdict_on(open_with_long_timeout(with_wrong).diagnose(), "Sentinels"),
+              StartsWith("failure: name different masters: "));
+
+  third.kill();
+  second.command({"SENTINEL", "SET", "mymaster", "down-after-milliseconds", "100"});
+  std::string agreement;
+  std::string quorum;
+  EXPECT_TRUE(eventually([&] {
+    const auto now = open_with_long_timeout(url()).diagnose();
+    agreement = verdict_on(now, "Sentinels");
+    quorum = verdict_on(now, "Sentinel quorum");
+    return agreement.starts_with("warning: not all answered: ") && quorum.starts_with("failure: cannot be reached: ");
+  })) << agreement
+      << quorum;
+}
+
+}  // namespace
+}  // namespace syncguard::testing

@@ -1,0 +1,50 @@
+#include "backends/redis/turn_poll.hpp"
+
+#include <asio/io_context.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+namespace syncguard::redis {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// How long it takes to poll three times, if the server answers that a reservation ends after so many milliseconds.
+Clock::duration time_of_three_polls(std::int64_t reservation_ends_in) {
+  asio::io_context context;
+  const auto turn_poll = std::make_shared<TurnPoll>(Log());
+  int polls = 0;
+  const auto answer = [&](const Arguments&) -> asio::awaitable<Reply> {
+    if (++polls == 3) turn_poll->close();
+    Reply ends;
+    ends.kind = Reply::Kind::integer;
+    ends.integer = reservation_ends_in;
+    Reply reply;
+    reply.kind = Reply::Kind::array;
+    reply.elements.push_back(ends);
+    co_return reply;
+  };
+  const auto begin = Clock::now();
+  const auto waiter = LockId::generate();
+  turn_poll->add(context.get_executor(), answer, waiter, {.wake = [] {}});
+  context.run();
+  return Clock::now() - begin;
+}
+
+TEST(RedisTurnPoll, PollsWhenReservationEnds) { EXPECT_GE(time_of_three_polls(20), 2 * 20ms); }
+
+// A broken or hostile server may say anything. The longest times would overflow a clock and be taken for the past.
+TEST(RedisTurnPoll, PollsNoMoreOftenIfReservationNeverEnds) {
+  for (const std::int64_t never : {std::numeric_limits<std::int64_t>::max(), std::int64_t{9'223'372'036'854'775}}) {
+    EXPECT_GE(time_of_three_polls(never), 2 * 200ms) << never;
+  }
+}
+
+}  // namespace
+}  // namespace syncguard::redis

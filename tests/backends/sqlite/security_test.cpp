@@ -1,0 +1,226 @@
+// The SQLite backend against other users of the host: files, folders, links and database contents that they prepared.
+
+#include "fixture.hpp"
+#include "support/eventually.hpp"
+#include "support/expect_error.hpp"
+#include "support/findings.hpp"
+#include "support/in_child.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <future>
+#include <string>
+
+namespace syncguard::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+using SqliteSecurity = Sqlite;
+
+constexpr uid_t another_user = 65534;
+
+// Only root can create files that belong to another user. Tests that need this end early for other users.
+bool is_not_root() {
+  if (geteuid() == 0) return false;
+  std::fprintf(stderr, "NOTE: not tested, because this test needs root\n");
+  return true;
+}
+
+TEST_F(SqliteSecurity, RootRejectsFolderOfAnotherUser) {
+  if (is_not_root()) return;
+  const auto theirs = folder.path() / "theirs";
+  std::filesystem::create_directories(theirs);
+  ASSERT_EQ(chown(theirs.c_str(), another_user, another_user), 0);
+  for (const auto& place : {theirs / "locks.db", theirs / "below" / "locks.db"}) {
+    path = place;
+    auto locks = client();
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::auth_failed);
+    EXPECT_THAT(error->what(), ::testing::HasSubstr("another user"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(theirs)) << "root must create nothing in the folder of another user";
+}
+
+TEST_F(SqliteSecurity, RootRejectsOwnFolderBelowOneOfAnotherUser) {
+  if (is_not_root()) return;
+  { (void)client().try_acquire("key"); }
+  ASSERT_EQ(chown(folder.path().c_str(), another_user, another_user), 0);
+  auto locks = client();
+  expect_error(ErrorCode::auth_failed, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(SqliteSecurity, RootRejectsWorldWritableFolder) {
+  if (is_not_root()) return;
+  { (void)client().try_acquire("key"); }
+  chmod(path.parent_path().c_str(), 0777);
+  auto locks = client();
+  expect_error(ErrorCode::auth_failed, [&] { (void)locks.try_acquire("key"); });
+}
+
+TEST_F(SqliteSecurity, RootGivesWakeUpFileToOwnerOfDatabaseInFolderOfRoot) {
+  if (is_not_root()) return;
+  { (void)client().try_acquire("key"); }
+  for (const char* suffix : {"-wal", "-shm", "-wake"}) std::filesystem::remove(path.string() + suffix);
+  ASSERT_EQ(chown(path.c_str(), another_user, another_user), 0);
+  { (void)client().try_acquire("key"); }
+  struct stat status {};
+  ASSERT_EQ(stat((path.string() + "-wake").c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, another_user);
+}
+
+// One client waits for the lock of another and gets it. Runs in a child process, which an alarm ends if it hangs.
+void expect_hand_over(const std::filesystem::path& path) {
+  expect_in_child([&]() -> std::string {
+    alarm(60);
+    auto holder =
+        Locks(make_sqlite_backend({.path = path}, Log([](LogLevel, std::string_view) {})), with_long_timeout());
+    auto waiter =
+        Locks(make_sqlite_backend({.path = path}, Log([](LogLevel, std::string_view) {})), with_long_timeout());
+    auto lease = holder.acquire("key", {.ttl = 10min});
+    auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("key", patient).fence(); });
+    if (!eventually([&] { return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; })) {
+      return "the waiter did not join the queue";
+    }
+    if (!lease.release()) return "cannot release the lock";
+    if (waiting.wait_for(soon) != std::future_status::ready) return "the waiter was not woken";
+    return waiting.get() > lease.fence() ? "" : "the waiter got an unexpected fence";
+  });
+}
+
+TEST_F(SqliteSecurity, PipeAtWakeUpFileBlocksNothing) {
+  std::filesystem::create_directories(path.parent_path());
+  ASSERT_EQ(mkfifo((path.string() + "-wake").c_str(), 0600), 0);
+  expect_hand_over(path);
+  EXPECT_THAT(verdict_on(client().diagnose(), "wake-up file"), ::testing::StartsWith("warning"));
+}
+
+TEST_F(SqliteSecurity, LinkAtWakeUpFileIsNotWrittenTo) {
+  std::filesystem::create_directories(path.parent_path());
+  const auto precious = folder.path() / "precious";
+  std::ofstream(precious) << "precious";
+  std::filesystem::create_hard_link(precious, path.string() + "-wake");
+  expect_hand_over(path);
+  std::filesystem::remove(path.string() + "-wake");
+  std::filesystem::create_symlink(precious, path.string() + "-wake");
+  std::filesystem::remove(path);
+  expect_hand_over(path);
+  std::ifstream file(precious);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "precious");
+}
+
+TEST_F(SqliteSecurity, NonRegularFileIsRejected) {
+  std::filesystem::create_directories(path.parent_path());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  expect_in_child([&]() -> std::string {
+    alarm(60);
+    auto locks = client();
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    return error && error->code() == ErrorCode::invalid_argument ? "" : "a pipe was accepted as a database";
+  });
+}
+
+TEST_F(SqliteSecurity, DanglingLinkIsRejectedAndNothingIsCreated) {
+  std::filesystem::create_directories(path.parent_path());
+  const auto target = folder.path() / "target.db";
+  std::filesystem::create_symlink(target, path);
+  auto locks = client();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error->what(), ::testing::HasSubstr("points to nothing"));
+  EXPECT_FALSE(std::filesystem::exists(target));
+
+  std::filesystem::create_symlink(folder.path() / "nowhere", folder.path() / "linked");
+  path = folder.path() / "linked" / "locks.db";
+  auto below = client();
+  expect_error(ErrorCode::invalid_argument, [&] { (void)below.try_acquire("key"); });
+}
+
+TEST_F(SqliteSecurity, LinksToDatabaseAndFolderAreFollowed) {
+  const auto real = path;
+  auto holder = client();
+  const auto lease = holder.acquire("key", {.ttl = 10min});
+  std::filesystem::create_symlink(real, folder.path() / "linked.db");
+  std::filesystem::create_symlink(real.parent_path(), folder.path() / "linked");
+  for (const auto& link : {folder.path() / "linked.db", folder.path() / "linked" / "locks.db"}) {
+    path = link;
+    EXPECT_TRUE(client().is_locked("key")) << link;
+  }
+}
+
+TEST_F(SqliteSecurity, FileOfAnotherUserIsAuthFailed) {
+  if (is_not_root()) return;
+  { (void)client().acquire("key"); }
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  std::filesystem::permissions(path.parent_path(), std::filesystem::perms(0755));
+  expect_in_child([&]() -> std::string {
+    if (setuid(another_user) != 0) return "cannot become another user";
+    auto locks = client();
+    const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+    if (!error) return "the file of another user was used";
+    return error->code() == ErrorCode::auth_failed ? "" : error->what();
+  });
+}
+
+// SQLite counts each function call in the constraint as one step, however long it takes. Every INSERT evaluates the
+// constraint.
+TEST_F(SqliteSecurity, ConstraintThatTakesLongEndsAtTheDeadline) {
+  { (void)client().try_acquire("other key"); }
+  std::string costly = "CHECK (true";
+  for (int i = 0; i < 400; ++i) costly += " AND instr(hex(zeroblob(49000)), hex(zeroblob(24000)) || '1') = 0";
+  {
+    SqliteClient outsider(path);
+    outsider("DROP TABLE syncguard_locks");
+    outsider(
+        "CREATE TABLE syncguard_locks (key PRIMARY KEY, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, "
+        "renewed_at_ms, holder, holder_lock_id, " +
+        costly + "))");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  auto locks = open("sqlite:" + path.string() + "?operation_timeout=500ms");
+  EXPECT_TRUE(error_of([&] { (void)locks.try_acquire("key"); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, soon);
+}
+
+constexpr const char* endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c";
+
+TEST_F(SqliteSecurity, ViewsInsteadOfTablesAreRejected) {
+  std::filesystem::create_directories(path.parent_path());
+  {
+    SqliteClient outsider(path);
+    outsider("PRAGMA application_id = 0x53794775; PRAGMA user_version = 1");
+    outsider(std::string("CREATE VIEW SyncGuard_Locks AS ") + endless);
+  }
+  auto locks = client();
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error->what(), ::testing::HasSubstr("views"));
+}
+
+TEST_F(SqliteSecurity, TriggersAreRejectedAndNeverRun) {
+  auto locks = client();
+  { (void)locks.acquire("key"); }
+  SqliteClient{path}(
+      "CREATE TABLE loot (lock_id);"
+      "CREATE TRIGGER thief AFTER INSERT ON syncguard_locks BEGIN INSERT INTO loot VALUES (new.lock_id); END");
+  EXPECT_TRUE(locks.try_acquire("key")) << "this client opened the database before the trigger existed";
+  EXPECT_EQ(SqliteClient{path}("SELECT count(*) FROM loot"), "0");
+  auto later = client();
+  expect_error(ErrorCode::invalid_argument, [&] { (void)later.try_acquire("key"); });
+}
+
+TEST_F(SqliteSecurity, ViewThatReplacesTableLaterNeverRuns) {
+  auto locks = client({.operation_timeout = 60s});
+  { (void)locks.acquire("key"); }
+  SqliteClient{path}(std::string("DROP TABLE syncguard_locks; CREATE VIEW syncguard_locks AS ") + endless);
+  EXPECT_TRUE(error_of([&] { (void)locks.try_acquire("key"); }));
+}
+
+}  // namespace
+}  // namespace syncguard::testing

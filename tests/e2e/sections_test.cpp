@@ -1,0 +1,117 @@
+// with_lock() when its lock is lost before the section ends.
+
+#include "e2e/faulty_client.hpp"
+
+#include <asio/use_future.hpp>
+
+#include <stdexcept>
+#include <type_traits>
+#include <vector>
+
+namespace syncguard::testing {
+namespace {
+
+struct Section : ::testing::Test {
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  std::vector<ErrorCode> reported;
+  FaultyClient client{{.dispose_timeout = 60s, .log = Log([this](LogLevel, std::string_view message) {
+                                                 const std::lock_guard lock(mutex);
+                                                 warnings.emplace_back(message);
+                                               })}};
+  Locks watched = client.locks.with({.on_release_error = [this](const LockError& error, const ReleaseContext&) {
+    const std::lock_guard lock(mutex);
+    reported.push_back(error.code());
+  }});
+
+  // Releases the lock by its id, as an administrator could.
+  void release_by_id(const Lease& lease) { EXPECT_TRUE(client.locks.release(lease.id())); }
+};
+
+TEST_F(Section, OutlivingLockIsAWarningByDefault) {
+  const int result = client.locks.with_lock("key", {}, [&](Lease& lease) {
+    release_by_id(lease);
+    return 7;
+  });
+  EXPECT_EQ(result, 7);
+  client.locks.close();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0], ::testing::HasSubstr("LockLost"));
+  EXPECT_EQ(warnings[0].find("key"), std::string::npos);
+}
+
+TEST_F(Section, OutlivingLockIsReportedAsLockLost) {
+  watched.with_lock("key", {}, [&](Lease& lease) { release_by_id(lease); });
+  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::lock_lost});
+  client.locks.close();
+  EXPECT_TRUE(warnings.empty()) << "the callback replaces the warning";
+}
+
+TEST_F(Section, OutlivingLockThrowsIfRequested) {
+  expect_error(ErrorCode::lock_lost, [&] {
+    watched.with_lock("key", {.if_lost = IfLost::fail}, [&](Lease& lease) { release_by_id(lease); });
+  });
+  expect_error(ErrorCode::lock_lost, [&] {
+    (void)watched.with_lock("key", {.if_lost = IfLost::fail}, [&](Lease& lease) {
+      release_by_id(lease);
+      return 7;
+    });
+  });
+  EXPECT_EQ(reported, (std::vector<ErrorCode>{ErrorCode::lock_lost, ErrorCode::lock_lost}));
+}
+
+TEST_F(Section, KeepsItsOwnException) {
+  EXPECT_THROW(watched.with_lock("key", {.if_lost = IfLost::fail},
+                                 [&](Lease& lease) {
+                                   release_by_id(lease);
+                                   throw std::invalid_argument("mine");
+                                 }),
+               std::invalid_argument);
+  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::lock_lost});
+}
+
+TEST_F(Section, ReturnsNormallyIfLockWasHeldToTheEnd) {
+  EXPECT_EQ(watched.with_lock("key", {.if_lost = IfLost::fail}, [] { return 7; }), 7);
+  watched.with_lock("key", {.if_lost = IfLost::fail}, [](Lease& lease) { EXPECT_TRUE(lease.release()); });
+  watched.with_lock("key", {.if_lost = IfLost::fail}, [](Lease& lease) { (void)lease.detach(); });
+  EXPECT_TRUE(reported.empty());
+}
+
+TEST_F(Section, ThrowsIfRequestedAndClientWasClosed) {
+  expect_error(ErrorCode::lock_lost,
+               [&] { watched.with_lock("key", {.if_lost = IfLost::fail}, [&] { client.locks.close(); }); });
+}
+
+TEST_F(Section, ThrowsIfRequestedAndLockWasLostWithStoreUnreachable) {
+  FaultyClient away({.dispose_timeout = 50ms, .log = Log([](LogLevel, std::string_view) {})});
+  expect_error(ErrorCode::lock_lost, [&] {
+    away.locks.with_lock("key", {.ttl = 100ms, .if_lost = IfLost::fail}, [&](Lease& lease) {
+      away.faults.always(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+      EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
+    });
+  });
+}
+
+TEST_F(Section, AsyncThrowsIfRequested) {
+  const auto section = [&](Lease& lease) -> asio::awaitable<int> {
+    co_await client.locks.async_release(lease.id(), asio::use_awaitable);
+    co_return 7;
+  };
+  EXPECT_EQ(watched.async_with_lock("key", {}, section, asio::use_future).get(), 7);
+  auto failing = watched.async_with_lock("key", {.if_lost = IfLost::fail}, section, asio::use_future);
+  expect_error(ErrorCode::lock_lost, [&] { (void)failing.get(); });
+  client.locks.close();
+  EXPECT_EQ(reported, (std::vector<ErrorCode>{ErrorCode::lock_lost, ErrorCode::lock_lost}));
+}
+
+TEST_F(Section, ReturnsReferences) {
+  static int value = 1;
+  const auto function = []() -> int& { return value; };
+  static_assert(std::is_same_v<decltype(client.locks.with_lock("key", {}, function)), int&>);
+  static_assert(std::is_same_v<decltype(client.locks.with_lock("key", {}, [] { return 1; })), int>);
+  client.locks.with_lock("key", {}, function) = 2;
+  EXPECT_EQ(value, 2);
+}
+
+}  // namespace
+}  // namespace syncguard::testing
