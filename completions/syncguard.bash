@@ -28,14 +28,20 @@ _syncguard() {
       fi
     done
   fi
+  case $command:$previous in
+    serve:--token-file | serve:--cert | serve:--key)
+      mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      return
+      ;;
+  esac
   case $previous in
-    --url | --key | --ttl | --wait | --kill-after | --at-least | --timeout | --conflict-exit-code | --lost-exit-code | --id | --older-than | --fence | --raise)
+    --url | --key | --ttl | --wait | --kill-after | --at-least | --timeout | --conflict-exit-code | --lost-exit-code | --id | --older-than | --fence | --raise | --listen | --host | --interval)
       return
       ;;
   esac
   local words='--url --json -q --quiet -v --verbose -h --help'
   case $command in
-    '') words+=' --version run acquire release extend status is-locked list watch break fence setup cleanup doctor backends' ;;
+    '') words+=' --version run acquire release extend status is-locked list watch break fence serve setup cleanup doctor backends' ;;
     run)
       words+=' --key --ttl --wait --no-wait --conflict-exit-code --lost-exit-code'
       words+=' --kill-after --at-least --timeout --pass-url --'
@@ -46,6 +52,7 @@ _syncguard() {
     list) words+=' --watch' ;;
     break) words+=' --fence --yes' ;;
     fence) words+=' --raise' ;;
+    serve) words+=' --listen --host --token-file --cert --key --insecure --allow-break --interval' ;;
     cleanup) words+=' --older-than --dry-run' ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")

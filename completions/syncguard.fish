@@ -1,6 +1,6 @@
 # Completion of syncguard for fish.
 
-set -l commands run acquire release extend status is-locked list watch break fence setup cleanup doctor backends
+set -l commands run acquire release extend status is-locked list watch break fence serve setup cleanup doctor backends
 
 complete -c syncguard -f
 complete -c syncguard -l url -x -d 'The backend'
@@ -20,6 +20,7 @@ complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a list -d 
 complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a watch -d 'Print each change of a lock'
 complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a break -d 'Release the lock of another holder'
 complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a fence -d 'Show or raise a fence counter'
+complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a serve -d 'Show the locks on a web page'
 complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a setup -d 'Create what the backend needs'
 complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a cleanup -d 'Remove locks that expired long ago'
 complete -c syncguard -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Check the backend'
@@ -44,3 +45,11 @@ complete -c syncguard -n '__fish_seen_subcommand_from list' -l watch -d 'Show th
 complete -c syncguard -n '__fish_seen_subcommand_from break' -l fence -x -d 'Only if the lock has this fence'
 complete -c syncguard -n '__fish_seen_subcommand_from break' -l yes -d 'Do not ask'
 complete -c syncguard -n '__fish_seen_subcommand_from fence' -l raise -x -d 'Raise the counter to at least this value'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l listen -x -d 'The address to listen on'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l host -x -d 'A name of this server'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l token-file -r -F -d 'A file with the token that clients must send'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l cert -r -F -d 'The certificate for TLS'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l key -r -F -d 'The private key for TLS'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l insecure -d 'Allow other hosts without TLS'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l allow-break -d 'Let people break locks on the page'
+complete -c syncguard -n '__fish_seen_subcommand_from serve' -l interval -x -d 'How often to read the store'

@@ -1,5 +1,7 @@
-// `./dev demo`: several processes compete for one lock in a file, and one of them is killed while it holds the lock. At
-// the end, the demo checks from the processes' reports that their turns never overlapped.
+// `./dev demo`: several processes compete for one lock, and one of them is killed while it holds the lock. At the end,
+// the demo checks from the processes' reports that their turns never overlapped.
+//
+// usage: example_demo [SECONDS [URL]]    without a URL, in a temporary file
 
 #include <syncguard/syncguard.hpp>
 
@@ -112,7 +114,7 @@ int main(int argc, char** argv) {
     std::perror("demo");
     return 1;
   }
-  const std::string url = "sqlite:" + folder + "/locks.db";
+  const std::string url = argc > 2 ? argv[2] : "sqlite:" + folder + "/locks.db";
   std::printf("%d processes want the same lock for %.1f s; process %d will be killed while it holds it:\n\n", workers,
               seconds, victim + 1);
   std::fflush(stdout);

@@ -1,5 +1,6 @@
 #include "command/administration.hpp"
 
+#include "command/json.hpp"
 #include "command/printable.hpp"
 #include "command/signals.hpp"
 
@@ -22,8 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::ordered_json;
 
-std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
-
 // With the two largest units, such as 2d3h, 1h05m, 3m12s or 7s.
 std::string short_duration(std::chrono::milliseconds duration) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(std::max(duration, 0ms)).count();
@@ -40,25 +39,6 @@ std::string short_duration(std::chrono::milliseconds duration) {
 }
 
 std::string shown_holder(const std::string& holder) { return holder.empty() ? "unknown" : printable(holder); }
-
-ordered_json waiters_of(const ListedLock& lock) {
-  return lock.waiters ? ordered_json(*lock.waiters) : ordered_json(nullptr);
-}
-
-ordered_json described(const ListedLock& lock) {
-  return {{"key", lock.key.str()},
-          {"holder", lock.holder},
-          {"fence", lock.fence.str()},
-          {"acquiredAtMs", millis(lock.acquired_at)},
-          {"expiresAtMs", millis(lock.expires_at)},
-          {"waiters", waiters_of(lock)}};
-}
-
-// Ends this process as the signal would have, if there was one.
-ExitCode interrupted() {
-  if (const int signal = StopOnSignals::received(); signal != 0) end_by(signal);
-  return exit_interrupted;
-}
 
 }  // namespace
 
@@ -104,7 +84,7 @@ ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& ou
                          {"expiresAtMs", millis(lock.expires_at)},
                          {"acquiredAtMs", millis(lock.acquired_at)},
                          {"holder", lock.holder},
-                         {"waiters", waiters_of(lock)},
+                         {"waiters", waiters_json(lock)},
                          {"heldMs", held.count()},
                          {"remainingMs", left.count()}};
   std::string text = "locked by " + shown_holder(lock.holder) + "\nsince " + local_time(lock.acquired_at) + " (" +
@@ -132,7 +112,7 @@ ExitCode watch(Locks& locks, const std::string& key, const Output& output, const
     ordered_json object = {{"locked", state.lock.has_value()}, {"atMs", millis(state.now)}};
     std::string text = local_time(state.now) + " ";
     if (state.lock) {
-      object.update(described(*state.lock));
+      object.update(lock_json(*state.lock));
       text += "locked by " + shown_holder(state.lock->holder) + ", fence " + state.lock->fence.str();
     } else {
       text += "free";
@@ -142,7 +122,7 @@ ExitCode watch(Locks& locks, const std::string& key, const Output& output, const
     enough.request_stop();
   };
   locks.watch(key, show, {}, enough.get_token());
-  return reader_has_ended ? exit_yes : interrupted();
+  return reader_has_ended ? exit_yes : end_by_received_signal();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -217,7 +197,7 @@ ExitCode keep_listing(Locks& locks, const ListArguments& arguments, const Output
     const auto took = std::chrono::steady_clock::now() - start;
     stopped.wait_for(lock, stop, std::max<std::chrono::steady_clock::duration>(1s, took), [] { return false; });
   }
-  return interrupted();
+  return end_by_received_signal();
 }
 
 }  // namespace
@@ -226,7 +206,7 @@ ExitCode list(Locks& locks, const ListArguments& arguments, const Output& output
   if (arguments.watch) return keep_listing(locks, arguments, output, stop);
   const auto listed = list_all(locks, arguments.prefix, stop);
   ordered_json objects = ordered_json::array();
-  for (const auto& [key, lock] : listed.locks) objects.push_back(described(lock));
+  for (const auto& [key, lock] : listed.locks) objects.push_back(lock_json(lock));
   output.result({{"nowMs", millis(listed.now)}, {"locks", objects}}, listed.locks.empty() ? "" : table_of(listed));
   if (listed.locks.empty()) output.note("no locks");
   return exit_yes;

@@ -1,5 +1,6 @@
 #include "command/commands.hpp"
 
+#include "command/json.hpp"
 #include "command/printable.hpp"
 #include "command/waiting_display.hpp"
 #include "core/validation.hpp"
@@ -18,8 +19,6 @@ namespace syncguard::command {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
 
 bool is_key_of_enclosing_run(const Key& key) {
   const char* outer_key = std::getenv("SYNCGUARD_KEY");
@@ -205,21 +204,16 @@ ExitCode cleanup(Locks& locks, const CleanupArguments& arguments, const Output& 
 
 namespace {
 
-struct VerdictStyle {
-  const char* name;
-  const char* color;
-};
-
-VerdictStyle style_of(Finding::Verdict verdict) {
+const char* color_of(Finding::Verdict verdict) {
   switch (verdict) {
     case Finding::Verdict::fine:
-      return {"fine", "\033[32m"};
+      return "\033[32m";
     case Finding::Verdict::warning:
-      return {"warning", "\033[33m"};
+      return "\033[33m";
     case Finding::Verdict::failure:
       break;
   }
-  return {"failure", "\033[31m"};
+  return "\033[31m";
 }
 
 }  // namespace
@@ -230,12 +224,12 @@ ExitCode doctor(Locks& locks, const Output& output, std::stop_token stop) {
   std::string text;
   bool ok = true;
   for (const auto& finding : findings) {
-    const auto [verdict, color] = style_of(finding.verdict);
+    const std::string verdict = verdict_name(finding.verdict);
     ok = ok && finding.verdict != Finding::Verdict::failure;
-    checks.push_back(
-        {{"check", finding.check}, {"verdict", verdict}, {"found", finding.found}, {"advice", finding.advice}});
-    const std::string padding(sizeof "warning" - 1 - std::string_view(verdict).size(), ' ');
-    text += output.colored(color, verdict) + padding + "  " + finding.check + ": " + printable(finding.found);
+    checks.push_back(finding_json(finding));
+    const std::string padding(sizeof "warning" - 1 - verdict.size(), ' ');
+    text += output.colored(color_of(finding.verdict), verdict) + padding + "  " + finding.check + ": " +
+            printable(finding.found);
     if (!finding.advice.empty()) text += "; " + printable(finding.advice);
     text += '\n';
   }

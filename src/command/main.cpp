@@ -3,6 +3,7 @@
 #include "command/administration.hpp"
 #include "command/commands.hpp"
 #include "command/run.hpp"
+#include "command/serve.hpp"
 #include "command/signals.hpp"
 #include "core/durations.hpp"
 
@@ -346,6 +347,33 @@ int main(int argc, char** argv) {
   fence_command->add_option("KEY", fencing.key, "The key of the counter")->required();
   add_fence(fence_command, "--raise", fencing.raise_to, "Raise the counter to at least this value; never lowers it");
   fence_command->callback([&] { use_client(fence, fencing); });
+
+  ServeArguments serving;
+  auto* serve_command = app.add_subcommand("serve", "Show the locks of the store on a web page, until Ctrl-C");
+  serve_command->add_option("PREFIX", serving.prefix, "Only keys that begin with this");
+  serve_command->add_option("--listen", serving.listen, "The address to listen on")
+      ->type_name("ADDRESS:PORT")
+      ->capture_default_str();
+  serve_command
+      ->add_option("--host", serving.host_names,
+                   "A name of this server, besides its IP address and localhost; may be repeated")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all();
+  serve_command
+      ->add_option("--token-file", serving.token_file,
+                   "A file with the token that clients must send. Required for addresses that other hosts can reach")
+      ->type_name("FILE");
+  serve_command->add_option("--cert", serving.certificate_file, "The certificate for TLS, with its chain; PEM")
+      ->type_name("FILE");
+  serve_command->add_option("--key", serving.key_file, "The private key for TLS; PEM")->type_name("FILE");
+  serve_command->add_flag("--insecure", serving.insecure, "Allow addresses that other hosts can reach without TLS");
+  serve_command->add_flag("--allow-break", serving.allow_break, "Let people with the token break locks on the page");
+  add_duration(serve_command, "--interval", serving.interval, "How often to read the store", "1s");
+  serve_command->callback([&] {
+    use_client(serve, serving);
+    default_timeout = long_timeout;
+  });
 
   app.add_subcommand("setup", "Create the tables or the file that the backend needs")->callback([&] {
     action = [](Locks& locks, const Output& output, std::stop_token stop) {

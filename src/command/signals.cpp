@@ -67,6 +67,11 @@ StopOnSignals::StopOnSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
 
 int StopOnSignals::received() noexcept { return received_signal; }
 
+ExitCode end_by_received_signal() {
+  if (const int signal = StopOnSignals::received(); signal != 0) end_by(signal);
+  return exit_interrupted;
+}
+
 StopOnSignals::~StopOnSignals() {
   eventfd_write(end_, 1);
   thread_.join();

@@ -1,6 +1,8 @@
 // Signals that end a wait.
 #pragma once
 
+#include "command/exit_code.hpp"
+
 #include <csignal>
 #include <initializer_list>
 #include <stop_token>
@@ -35,5 +37,8 @@ class StopOnSignals {
   int end_;
   std::thread thread_;
 };
+
+// For commands that run until a signal: ends this process by the signal that stopped a token, see end_by().
+ExitCode end_by_received_signal();
 
 }  // namespace syncguard::command

@@ -38,7 +38,9 @@ class Host:
         self.folder = folder
         self.url = f"sqlite:{folder}/locks.db"
         # Replaces the URL in every script, so that no script connects to another host.
-        self.write("syncguard", f"SYNCGUARD_URL='{self.url}' exec '{command}' \"$@\"")
+        # The usual port may be in use.
+        self.write("syncguard", f"[ \"$1\" != serve ] || set -- \"$@\" --listen 127.0.0.1:0\n"
+                   f"SYNCGUARD_URL='{self.url}' exec '{command}' \"$@\"")
         for program in self.programs:
             self.write(program, f"echo {program} \"$*\" >>'{folder}/ran'")
         self.environment = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": folder, "URL": self.url, "LOCKS": self.url}
@@ -69,7 +71,10 @@ def scripts(host):
         if "redis-cli" in block:
             continue
         host.syncguard("acquire", "payment:42")
-        shell = host.shell(block)
+        shell = host.shell(block, start_new_session=True)
+        if "syncguard serve" in block:
+            expect(shell.stdout.readline().startswith("http://127.0.0.1:"), f"{block}does not serve")
+            os.killpg(shell.pid, signal.SIGTERM)
         _, said = shell.communicate(timeout=120)
         # A snippet may fail because a lock is held, but not because of a mistake.
         for mistake in ["--help", "InvalidArgument", "not found", "rror", "Unavailable"]:

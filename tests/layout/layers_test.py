@@ -33,7 +33,7 @@ ONLY_IN = {
     r"sqlite3\.h": {"backends/sqlite"},
     r"(grpcpp/|google/protobuf/|firestore\.pb\.h)": {"backends/firestore"},
     r"openssl/ssl": {"backends/redis"},
-    r"CLI/": {"command"},
+    r"(CLI/|microhttpd\.h)": {"command"},
     r"(thread|iostream|fstream|unistd\.h|sys/socket\.h)$": {
         "public", "os", "async", "locks", "backends", "backends/*", "registry", "testing", "command"},
 }

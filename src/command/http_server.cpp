@@ -1,0 +1,615 @@
+#include "command/http_server.hpp"
+
+#include "command/json.hpp"
+#include "command/output.hpp"
+#include "page_files.hpp"
+
+#include <arpa/inet.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <list>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace syncguard::command {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr unsigned max_connections = 128;
+constexpr unsigned max_connections_per_address = 96;
+constexpr std::size_t max_streams = 64;
+// All headers of a request, and the buffers of a connection, must fit into this.
+constexpr std::size_t connection_memory = 32U << 10U;
+constexpr int max_headers = 64;
+constexpr std::size_t max_body = 4096;
+// From the connection, or the end of the last request, to the end of the headers of the next one.
+constexpr auto time_for_headers = 10s;
+// For the rest of a request, and for one event of a stream.
+constexpr auto time_for_request = 30s;
+// A page then opens another stream.
+constexpr auto lifetime_of_stream = 1h;
+constexpr auto heartbeat_interval = 10s;
+constexpr double requests_per_second = 100;
+constexpr double burst_of_requests = 200;
+constexpr double wrong_tokens_per_second = 1;
+constexpr double burst_of_wrong_tokens = 10;
+constexpr std::size_t block_size = 16U << 10U;
+
+// No script, style or request of another origin; no inline script; no frame around the page.
+constexpr const char* content_security_policy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+struct Reply {
+  unsigned status = MHD_HTTP_OK;
+  std::string type = "text/plain; charset=utf-8";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers{};
+};
+
+Reply text_reply(unsigned status, std::string text) { return {.status = status, .body = std::move(text) + "\n"}; }
+
+Reply json_reply(unsigned status, const ordered_json& object) {
+  return {.status = status,
+          .type = "application/json",
+          .body = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+}
+
+// A file of the page.
+struct PageFile {
+  const char* type;
+  std::string_view content;
+};
+
+const PageFile* page_file(std::string_view path) {
+  static const std::map<std::string_view, PageFile> files = {
+      {"/", {"text/html; charset=utf-8", page::index_html}},
+      {"/page.css", {"text/css; charset=utf-8", page::page_css}},
+      {"/page.js", {"text/javascript; charset=utf-8", page::page_js}},
+      {"/icon.svg", {"image/svg+xml", page::icon_svg}},
+  };
+  const auto file = files.find(path);
+  return file == files.end() ? nullptr : &file->second;
+}
+
+std::string_view value_of(MHD_Connection* connection, MHD_ValueKind kind, std::string_view name) {
+  const char* value = nullptr;
+  std::size_t size = 0;
+  if (MHD_lookup_connection_value_n(connection, kind, name.data(), name.size(), &value, &size) == MHD_NO) return {};
+  return value == nullptr ? std::string_view() : std::string_view(value, size);
+}
+
+std::string_view header_of(MHD_Connection* connection, std::string_view name) {
+  return value_of(connection, MHD_HEADER_KIND, name);
+}
+
+MHD_Result answer(MHD_Connection* connection, const Reply& reply, MHD_Response* response) {
+  const auto add = [&](const char* name, const std::string& value) {
+    MHD_add_response_header(response, name, value.c_str());
+  };
+  add("Content-Type", reply.type);
+  add("Cache-Control", "no-store");
+  add("Content-Security-Policy", content_security_policy);
+  add("X-Content-Type-Options", "nosniff");
+  add("X-Frame-Options", "DENY");
+  add("Referrer-Policy", "no-referrer");
+  add("Cross-Origin-Resource-Policy", "same-origin");
+  add("Cross-Origin-Opener-Policy", "same-origin");
+  for (const auto& [name, value] : reply.headers) add(name.c_str(), value);
+  const auto result = MHD_queue_response(connection, reply.status, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+MHD_Result answer(MHD_Connection* connection, const Reply& reply) {
+  // libmicrohttpd does not change a buffer that it copies, but its parameter is not const.
+  auto* body = const_cast<char*>(reply.body.data());
+  return answer(connection, reply, MHD_create_response_from_buffer(reply.body.size(), body, MHD_RESPMEM_MUST_COPY));
+}
+
+class Socket {
+ public:
+  explicit Socket(const ListenAddress& address)
+      : descriptor_(socket(address.is_ipv6() ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    const int yes = 1;
+    setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_storage storage{};
+    socklen_t size = 0;
+    if (address.is_ipv6()) {
+      setsockopt(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
+      auto* place = reinterpret_cast<sockaddr_in6*>(&storage);
+      *place = {};
+      place->sin6_family = AF_INET6;
+      place->sin6_port = htons(address.port);
+      inet_pton(AF_INET6, address.host.c_str(), &place->sin6_addr);
+      size = sizeof *place;
+    } else {
+      auto* place = reinterpret_cast<sockaddr_in*>(&storage);
+      *place = {};
+      place->sin_family = AF_INET;
+      place->sin_port = htons(address.port);
+      inet_pton(AF_INET, address.host.c_str(), &place->sin_addr);
+      size = sizeof *place;
+    }
+    constexpr int backlog = 64;
+    if (descriptor_ < 0 || bind(descriptor_, reinterpret_cast<sockaddr*>(&storage), size) != 0 ||
+        ::listen(descriptor_, backlog) != 0) {
+      const int error = errno;
+      close();
+      throw LockError(ErrorCode::invalid_argument,
+                      "cannot listen on " + address.str() + ": " + std::generic_category().message(error) +
+                          (error == EADDRINUSE ? "; choose another port with --listen" : ""));
+    }
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() { close(); }
+
+  [[nodiscard]] std::uint16_t port() const {
+    sockaddr_storage storage{};
+    socklen_t size = sizeof storage;
+    getsockname(descriptor_, reinterpret_cast<sockaddr*>(&storage), &size);
+    return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
+                                               : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
+  }
+  // The caller closes the socket.
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  void close() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+  }
+
+  int descriptor_;
+};
+
+}  // namespace
+
+class HttpServer::Daemon {
+ public:
+  Daemon(Locks locks, const ObserverOptions& observing, HttpOptions options,
+         std::function<void(const std::string&)> log)
+      : options_(std::move(options)), can_break_(observing.can_break), log_(std::move(log)) {
+    Socket socket(options_.listen);
+    options_.listen.port = socket.port();
+    observer_.emplace(std::move(locks), observing, [this] { wake_streams(); });
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    std::vector<MHD_OptionItem> tls;
+    if (!options_.certificate.empty()) {
+      flags |= MHD_USE_TLS;
+      tls.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, options_.certificate.data()});
+      tls.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, options_.private_key.data()});
+    }
+    tls.push_back({MHD_OPTION_END, 0, nullptr});
+    daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, &Daemon::handle, this,  //
+                               MHD_OPTION_EXTERNAL_LOGGER, &Daemon::log, this,     // first, for errors of others
+                               MHD_OPTION_LISTEN_SOCKET, socket.release(),         //
+                               MHD_OPTION_CONNECTION_LIMIT, max_connections,       //
+                               MHD_OPTION_PER_IP_CONNECTION_LIMIT, max_connections_per_address,                 //
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory,                           //
+                               MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(time_for_request.count()),  //
+                               MHD_OPTION_NOTIFY_CONNECTION, &Daemon::notify_connection, this,                  //
+                               MHD_OPTION_NOTIFY_COMPLETED, &Daemon::notify_completed, this,                    //
+                               MHD_OPTION_ARRAY, tls.data(), MHD_OPTION_END);
+    if (daemon_ == nullptr) {
+      throw LockError(ErrorCode::invalid_argument,
+                      "cannot start the web server" + (messages_.empty() ? "" : ": " + messages_));
+    }
+    is_started_ = true;
+    timer_ = std::jthread([this](const std::stop_token& stop) { keep_time(stop); });
+  }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  ~Daemon() {
+    timer_.request_stop();
+    timer_.join();
+    // Its tasks resume the requests that wait for them.
+    observer_->stop();
+    {
+      const std::lock_guard lock(mutex_);
+      is_ending_ = true;
+      resume_streams([](const Request&) { return true; });
+    }
+    MHD_stop_daemon(daemon_);
+  }
+
+  [[nodiscard]] std::string url() const {
+    return (options_.certificate.empty() ? "http://" : "https://") + options_.listen.str() + "/";
+  }
+
+ private:
+  // Guarded by mutex_.
+  struct Connection {
+    int descriptor = -1;
+    // When the connection is closed, unless the client makes progress.
+    Clock::time_point deadline;
+  };
+
+  struct Request {
+    Daemon* daemon = nullptr;
+    MHD_Connection* connection = nullptr;
+    // The rest is for event streams and POST requests. Guarded by mutex_, except body.
+    bool is_stream = false;
+    bool is_suspended = false;
+    std::uint64_t event_number = 0;
+    std::shared_ptr<const std::string> event{};
+    std::size_t sent = 0;
+    Clock::time_point ends_at{};
+    Clock::time_point last_event_at{};
+    std::string body{};
+    bool is_waiting = false;
+    std::optional<Reply> reply{};
+  };
+
+  [[gnu::format(printf, 2, 0)]] static void log(void* self, const char* format, va_list arguments) {
+    char text[512];
+    std::vsnprintf(text, sizeof text, format, arguments);
+    static_cast<Daemon*>(self)->add_message(text);
+  }
+
+  void add_message(std::string text) {
+    while (text.ends_with('\n')) text.pop_back();
+    if (is_started_) {
+      log_("web server: " + text);
+    } else {
+      messages_ += (messages_.empty() ? "" : "; ") + text;
+    }
+  }
+
+  static void notify_connection(void* self, MHD_Connection* connection, void** context,
+                                MHD_ConnectionNotificationCode code) {
+    static_cast<Daemon*>(self)->track(connection, context, code);
+  }
+
+  void track(MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code) {
+    const std::lock_guard lock(mutex_);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+      connections_.push_back({.descriptor = info->connect_fd, .deadline = Clock::now() + time_for_headers});
+      *context = &connections_.back();
+    } else {
+      // The descriptor is still open, so no other file can have its number.
+      const auto* closed = static_cast<Connection*>(*context);
+      connections_.remove_if([&](const Connection& other) { return &other == closed; });
+    }
+  }
+
+  // mutex_ must be locked.
+  static void set_deadline(MHD_Connection* connection, Clock::time_point deadline) {
+    const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info != nullptr && info->socket_context != nullptr) {
+      static_cast<Connection*>(info->socket_context)->deadline = deadline;
+    }
+  }
+
+  static void notify_completed(void* self, MHD_Connection* connection, void** context, MHD_RequestTerminationCode) {
+    static_cast<Daemon*>(self)->complete(connection, context);
+  }
+
+  void complete(MHD_Connection* connection, void** context) {
+    const std::lock_guard lock(mutex_);
+    set_deadline(connection, Clock::now() + time_for_headers);
+    const auto* completed = static_cast<Request*>(*context);
+    requests_.remove_if([&](const Request& request) { return &request == completed; });
+    *context = nullptr;
+  }
+
+  // Called for each step of a request. Nothing may be thrown into libmicrohttpd.
+  static MHD_Result handle(void* self, MHD_Connection* connection, const char* path, const char* method, const char*,
+                           const char* data, std::size_t* size, void** context) {
+    try {
+      auto& daemon = *static_cast<Daemon*>(self);
+      if (auto* request = static_cast<Request*>(*context)) return daemon.proceed(*request, path, data, size);
+      *context = daemon.add_request(connection);
+      // A reply at this first step also closes the connection.
+      const auto refusal = daemon.refuse(connection, path, method);
+      return refusal ? answer(connection, *refusal) : MHD_YES;
+    } catch (const std::exception&) {
+      return MHD_NO;
+    }
+  }
+
+  Request* add_request(MHD_Connection* connection) {
+    const std::lock_guard lock(mutex_);
+    set_deadline(connection, Clock::now() + time_for_request);
+    auto& request = requests_.emplace_back();
+    request.daemon = this;
+    request.connection = connection;
+    return &request;
+  }
+
+  // Reads the body, then answers.
+  MHD_Result proceed(Request& request, std::string_view path, const char* data, std::size_t* size) {
+    if (*size > 0) {
+      // What is too long is read and dropped, so that the client gets the reply.
+      if (request.body.size() <= max_body) request.body.append(data, std::min(*size, max_body + 1));
+      *size = 0;
+      return MHD_YES;
+    }
+    auto* connection = request.connection;
+    if (request.body.size() > max_body) {
+      return answer(connection, text_reply(MHD_HTTP_CONTENT_TOO_LARGE, "the body is too large"));
+    }
+    if (path == break_path) return proceed_break(request);
+    if (const auto* file = page_file(path)) {
+      return answer(connection, {.type = file->type, .body = std::string(file->content)});
+    }
+    if (path == "/healthz") {
+      const bool ok = observer_->problem().empty();
+      return answer(connection, text_reply(ok ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
+                                           ok ? "ok" : "the store cannot be read"));
+    }
+    if (path == "/metrics") {
+      return answer(connection, {.type = "text/plain; version=0.0.4; charset=utf-8", .body = observer_->metrics()});
+    }
+    if (path == "/api/events") return begin_stream(request);
+    return answer(connection, locks_page(connection));
+  }
+
+  // The reply to a request that is not allowed.
+  std::optional<Reply> refuse(MHD_Connection* connection, std::string_view path, std::string_view method) {
+    const auto now = Clock::now();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!request_rate_.allows(now)) {
+        auto reply = text_reply(MHD_HTTP_TOO_MANY_REQUESTS, "too many requests");
+        reply.headers = {{"Retry-After", "1"}};
+        return reply;
+      }
+    }
+    if (MHD_get_connection_values(connection, MHD_HEADER_KIND, nullptr, nullptr) > max_headers) {
+      return text_reply(MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers");
+    }
+    const auto host = header_of(connection, "Host");
+    if (!is_allowed_host(host, options_.host_names)) {
+      return text_reply(MHD_HTTP_MISDIRECTED_REQUEST,
+                        "this name is not accepted: use the IP address, or start syncguard serve with --host NAME");
+    }
+    const bool is_public = page_file(path) != nullptr || path == "/healthz";
+    const bool is_private = path == "/metrics" || path == "/api/events" || path == "/api/locks" || path == break_path;
+    if (!is_public && !is_private) return text_reply(MHD_HTTP_NOT_FOUND, "not found");
+    const bool is_break = path == break_path;
+    if (is_break ? method != "POST" : method != "GET" && method != "HEAD") {
+      auto reply = text_reply(MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed");
+      reply.headers = {{"Allow", is_break ? "POST" : "GET, HEAD"}};
+      return reply;
+    }
+    if (is_break && (!can_break_ || !options_.token)) {
+      return text_reply(MHD_HTTP_FORBIDDEN, "breaking locks is not allowed: start syncguard serve with --allow-break");
+    }
+    if (is_private && options_.token && !options_.token->matches(header_of(connection, "Authorization"))) {
+      const std::lock_guard lock(mutex_);
+      const bool slow_down = !wrong_token_rate_.allows(now);
+      auto reply = text_reply(slow_down ? MHD_HTTP_TOO_MANY_REQUESTS : MHD_HTTP_UNAUTHORIZED,
+                              slow_down ? "too many wrong tokens" : "this needs a token");
+      reply.headers = {{"WWW-Authenticate", "Bearer realm=\"syncguard\""}};
+      if (slow_down) reply.headers.emplace_back("Retry-After", "1");
+      return reply;
+    }
+    if (is_break && !is_same_origin(header_of(connection, "Origin"), host)) {
+      return text_reply(MHD_HTTP_FORBIDDEN, "a lock can be broken only from the page of this server");
+    }
+    return std::nullopt;
+  }
+
+  Reply locks_page(MHD_Connection* connection) {
+    const auto argument = [&](std::string_view name) { return value_of(connection, MHD_GET_ARGUMENT_KIND, name); };
+    std::size_t limit = 100;
+    if (const auto text = argument("limit"); !text.empty()) {
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+      if (error != std::errc() || end != text.data() + text.size() || limit < 1 || limit > ListOptions::max_limit) {
+        return text_reply(MHD_HTTP_BAD_REQUEST, "limit must be a number from 1 to 1000");
+      }
+    }
+    return {.type = "application/json", .body = observer_->locks_page(argument("prefix"), argument("cursor"), limit)};
+  }
+
+  // -------------------------------------------------------------------------------------------------------------------
+  // Event streams
+
+  MHD_Result begin_stream(Request& request) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto streams = std::ranges::count_if(requests_, &Request::is_stream);
+      if (static_cast<std::size_t>(streams) < max_streams) {
+        request.is_stream = true;
+        request.ends_at = Clock::now() + lifetime_of_stream;
+        // The first event sets the page's clock.
+        request.event = clock_event();
+        request.last_event_at = Clock::now();
+      }
+    }
+    if (!request.is_stream) {
+      return answer(request.connection,
+                    text_reply(MHD_HTTP_SERVICE_UNAVAILABLE, "too many viewers: close another page, then try again"));
+    }
+    return answer(
+        request.connection, {.type = "text/event-stream", .body = ""},
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, block_size, &Daemon::read_stream, &request, nullptr));
+  }
+
+  std::shared_ptr<const std::string> clock_event() const {
+    return std::make_shared<const std::string>(observer_->clock_event());
+  }
+
+  // Called when libmicrohttpd can send more.
+  static ssize_t read_stream(void* context, std::uint64_t, char* buffer, std::size_t size) {
+    auto& request = *static_cast<Request*>(context);
+    try {
+      return request.daemon->continue_stream(request, buffer, size);
+    } catch (const std::exception&) {
+      return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+  }
+
+  ssize_t continue_stream(Request& request, char* buffer, std::size_t size) {
+    // Locked while libmicrohttpd is told to wait, so that no event is missed in between.
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    if (request.event == nullptr) {
+      if (is_ending_ || now >= request.ends_at) return MHD_CONTENT_READER_END_OF_STREAM;
+      if (auto next = observer_->next_event(request.event_number)) {
+        request.event_number = next->number;
+        request.event = std::move(next->text);
+      } else if (now - request.last_event_at >= heartbeat_interval) {
+        request.event = clock_event();
+      } else {
+        set_deadline(request.connection, Clock::time_point::max());
+        request.is_suspended = true;
+        MHD_suspend_connection(request.connection);
+        return 0;
+      }
+      request.sent = 0;
+      request.last_event_at = now;
+      set_deadline(request.connection, now + time_for_request);
+    }
+    const auto count = std::min(size, request.event->size() - request.sent);
+    std::memcpy(buffer, request.event->data() + request.sent, count);
+    request.sent += count;
+    if (request.sent == request.event->size()) request.event = nullptr;
+    return static_cast<ssize_t>(count);
+  }
+
+  // mutex_ must be locked.
+  template <typename Predicate>
+  void resume_streams(Predicate is_due) {
+    for (auto& request : requests_) {
+      if (!request.is_suspended || !is_due(std::as_const(request))) continue;
+      request.is_suspended = false;
+      // libmicrohttpd must notice soon if the client is gone.
+      set_deadline(request.connection, Clock::now() + time_for_request);
+      MHD_resume_connection(request.connection);
+    }
+  }
+
+  void wake_streams() {
+    const std::lock_guard lock(mutex_);
+    resume_streams([](const Request&) { return true; });
+  }
+
+  // Closes connections whose time is over, and sends heartbeats, which show that a stream works.
+  void keep_time(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock waiting(mutex);
+    while (!stopped.wait_for(waiting, stop, 1s, [&] { return stop.stop_requested(); })) {
+      const auto now = Clock::now();
+      const std::lock_guard lock(mutex_);
+      for (const auto& connection : connections_) {
+        if (now >= connection.deadline) shutdown(connection.descriptor, SHUT_RDWR);
+      }
+      resume_streams([&](const Request& request) {
+        return now - request.last_event_at >= heartbeat_interval || now >= request.ends_at;
+      });
+    }
+  }
+
+  // -------------------------------------------------------------------------------------------------------------------
+  // Breaking a lock
+
+  MHD_Result proceed_break(Request& request) {
+    std::optional<Reply> reply;
+    {
+      const std::lock_guard lock(mutex_);
+      reply = std::move(request.reply);
+      if (!reply && request.is_waiting) return MHD_YES;
+    }
+    if (!reply) reply = begin_break(request);
+    return reply ? answer(request.connection, *reply) : MHD_YES;
+  }
+
+  // nullopt if the reply follows.
+  std::optional<Reply> begin_break(Request& request) {
+    std::optional<Key> key;
+    Fence fence;
+    try {
+      const auto object = nlohmann::json::parse(request.body);
+      key.emplace(object.at("key").get<std::string>());
+      fence = Fence::parse(object.at("fence").get<std::string>());
+    } catch (const nlohmann::json::exception&) {
+      return text_reply(MHD_HTTP_BAD_REQUEST, "the body must be an object with a key and a fence");
+    } catch (const LockError&) {
+      return text_reply(MHD_HTTP_BAD_REQUEST, "the key or the fence is invalid");
+    }
+    const std::lock_guard lock(mutex_);
+    // The observer runs the task after this returns: until then, mutex_ is locked.
+    if (!observer_->post([this, &request, key = *key, fence](const Locks& locks, const std::stop_token& stop) {
+          finish_break(request, break_lock(locks, key, fence, stop));
+        })) {
+      return text_reply(MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests of this kind");
+    }
+    request.is_waiting = true;
+    set_deadline(request.connection, Clock::time_point::max());
+    MHD_suspend_connection(request.connection);
+    return std::nullopt;
+  }
+
+  static Reply break_lock(const Locks& locks, const Key& key, Fence fence, const std::stop_token& stop) {
+    try {
+      const bool broken = locks.break_lock(key, fence, stop);
+      return json_reply(MHD_HTTP_OK, {{"ok", broken}});
+    } catch (const LockError& error) {
+      return text_reply(MHD_HTTP_BAD_GATEWAY, message_with_causes(error));
+    }
+  }
+
+  void finish_break(Request& request, Reply reply) {
+    const std::lock_guard lock(mutex_);
+    request.reply = std::move(reply);
+    request.is_waiting = false;
+    set_deadline(request.connection, Clock::now() + time_for_request);
+    MHD_resume_connection(request.connection);
+  }
+
+  static constexpr std::string_view break_path = "/api/break";
+
+  HttpOptions options_;
+  const bool can_break_;
+  const std::function<void(const std::string&)> log_;
+  // What libmicrohttpd said before it started.
+  std::string messages_;
+  bool is_started_ = false;
+
+  // May be locked while libmicrohttpd's functions or the observer's are called, which call back only without a lock of
+  // their own.
+  std::mutex mutex_;
+  std::list<Connection> connections_;
+  std::list<Request> requests_;
+  RateLimit request_rate_{requests_per_second, burst_of_requests};
+  RateLimit wrong_token_rate_{wrong_tokens_per_second, burst_of_wrong_tokens};
+  bool is_ending_ = false;
+
+  std::optional<Observer> observer_;
+  MHD_Daemon* daemon_ = nullptr;
+  std::jthread timer_;
+};
+
+HttpServer::HttpServer(Locks locks, ObserverOptions observing, HttpOptions options,
+                       std::function<void(const std::string&)> log)
+    : daemon_(std::make_unique<Daemon>(std::move(locks), observing, std::move(options), std::move(log))) {}
+
+HttpServer::~HttpServer() = default;
+
+std::string HttpServer::url() const { return daemon_->url(); }
+
+}  // namespace syncguard::command

@@ -1,0 +1,48 @@
+// The JSON forms of locks and findings, for --json and for the page of `serve`.
+#pragma once
+
+#include <syncguard/administration.hpp>
+#include <syncguard/diagnosis.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+
+namespace syncguard::command {
+
+// Unix milliseconds.
+inline std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
+
+inline nlohmann::ordered_json waiters_json(const ListedLock& lock) {
+  return lock.waiters ? nlohmann::ordered_json(*lock.waiters) : nlohmann::ordered_json(nullptr);
+}
+
+inline nlohmann::ordered_json lock_json(const ListedLock& lock) {
+  return {{"key", lock.key.str()},
+          {"holder", lock.holder},
+          {"fence", lock.fence.str()},
+          {"acquiredAtMs", millis(lock.acquired_at)},
+          {"expiresAtMs", millis(lock.expires_at)},
+          {"waiters", waiters_json(lock)}};
+}
+
+inline const char* verdict_name(Finding::Verdict verdict) {
+  switch (verdict) {
+    case Finding::Verdict::fine:
+      return "fine";
+    case Finding::Verdict::warning:
+      return "warning";
+    case Finding::Verdict::failure:
+      break;
+  }
+  return "failure";
+}
+
+inline nlohmann::ordered_json finding_json(const Finding& finding) {
+  return {{"check", finding.check},
+          {"verdict", verdict_name(finding.verdict)},
+          {"found", finding.found},
+          {"advice", finding.advice}};
+}
+
+}  // namespace syncguard::command
