@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     bytes[(std::size_t{data[i]} * 256 + data[i + 1]) % bytes.size()] = static_cast<char>(data[i + 2]);
   }
   const auto file = folder.path() / "patched.db";
-  for (const char* suffix : {"-wal", "-shm", "-wake"}) std::filesystem::remove(file.string() + suffix);
+  for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(file.string() + suffix);
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
 
   const auto begin = std::chrono::steady_clock::now();

@@ -128,9 +128,13 @@ std::vector<Finding> check_path(const std::filesystem::path& path) {
   }
   if (stat(path.c_str(), &status) == 0) findings.push_back(file_permissions(status));
   if (stat(path.parent_path().c_str(), &status) == 0) findings.push_back(folder_permissions(status));
-  if (lstat((path.string() + "-wake").c_str(), &status) == 0 && (!S_ISREG(status.st_mode) || status.st_nlink != 1)) {
-    findings.push_back(
-        warning("wake-up file", "not a regular file: waiters have to poll", "remove it; it is created again"));
+  for (unsigned number = 0; number < WakeFiles::count; ++number) {
+    const auto file = WakeFiles::path(path, number);
+    if (lstat(file.c_str(), &status) != 0 || (S_ISREG(status.st_mode) && status.st_nlink == 1)) continue;
+    findings.push_back(warning("wake-up file",
+                               file.filename().string() + " is not a regular file: waiters have to poll",
+                               "remove it; it is created again"));
+    break;
   }
   return findings;
 }

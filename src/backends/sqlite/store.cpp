@@ -11,6 +11,8 @@
 #include <syncguard/storage_key.hpp>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace syncguard::sqlite {
 namespace {
@@ -177,7 +179,7 @@ void Store::set_expiry(const LockId& id, std::chrono::milliseconds ttl, Timestam
 }
 
 ReleaseReply Store::release(const LockId& id) {
-  bool turn_given = false;
+  Woken woken;
   const auto reply = connection_.transaction(Durability::unsynced, [&]() -> ReleaseReply {
     const Timestamp now = clock_();
     const auto owned = find_owned(id, now);
@@ -185,10 +187,10 @@ ReleaseReply Store::release(const LockId& id) {
     if (std::get<LockRecord>(owned).expires_at - now > max_cost_of_lost_release) connection_.expect_synced();
     connection_.query(sql::remove_lock).bind(1, id.view()).run();
     const std::string lock_key = lock_key_of(std::get<LockRecord>(owned).key);
-    turn_given = has_waiters(lock_key) && pass_turn(lock_key, 1, now);
+    if (has_waiters(lock_key)) woken = pass_turn(lock_key, 1, now);
     return Released{};
   });
-  if (turn_given) notify_waiters();
+  notify(std::move(woken));
   return reply;
 }
 
@@ -272,17 +274,17 @@ KeyState Store::inspect(const Key& key) {
 }
 
 bool Store::break_lock(const Key& key, Fence fence) {
-  bool turn_given = false;
+  Woken woken;
   const bool broken = connection_.transaction(Durability::synced, [&] {
     const Timestamp now = clock_();
     const std::string lock_key = lock_key_of(key);
     const auto live = live_record(find(lock_key), now);
     if (!live || live->fence != fence) return false;
     connection_.query(sql::remove_lock).bind(1, live->lock_id.view()).run();
-    turn_given = has_waiters(lock_key) && pass_turn(lock_key, 1, now);
+    if (has_waiters(lock_key)) woken = pass_turn(lock_key, 1, now);
     return true;
   });
-  if (turn_given) notify_waiters();
+  notify(std::move(woken));
   return broken;
 }
 
@@ -321,19 +323,19 @@ std::int64_t Store::remove_after_turn(const std::string& lock_key, Timestamp now
   return count;
 }
 
-bool Store::pass_turn(const std::string& lock_key, std::int64_t count, Timestamp now) {
+Store::Woken Store::pass_turn(const std::string& lock_key, std::int64_t count, Timestamp now) {
   auto query = connection_.query(sql::give_turn);
   query.bind(1, lock_key).bind(2, millis(now + core::reservation_time)).bind(3, count);
-  bool given = false;
-  while (query.next()) given = true;
-  return given;
+  Woken woken;
+  while (query.next()) woken.push_back(query.text(0));
+  return woken;
 }
 
-void Store::notify_waiters() noexcept {
+void Store::notify(Woken woken) {
   if (connection_.in_group()) {
-    notify_after_group_ = true;
+    std::ranges::move(woken, std::back_inserter(woken_by_group_));
   } else {
-    wake_file_.notify();
+    for (const auto& waiter : woken) wake_files_.notify(waiter);
   }
 }
 
@@ -372,15 +374,15 @@ void Store::join(const Key& key, const LockId& waiter) {
 }
 
 void Store::leave(const Key& key, const LockId& waiter) {
-  const bool turn_given = connection_.transaction(Durability::unsynced, [&] {
+  notify(connection_.transaction(Durability::unsynced, [&] {
     const Timestamp now = clock_();
     const std::string lock_key = lock_key_of(key);
     const auto turn = find_turn(lock_key, waiter.view(), now);
     const bool had_turn = turn && turn->waiter == waiter.view();
     remove_waiter(waiter.view());
-    return had_turn && !find_turn(lock_key, "", now) && !find_live(key) && pass_turn(lock_key, 1, now);
-  });
-  if (turn_given) notify_waiters();
+    const bool passes_on = had_turn && !find_turn(lock_key, "", now) && !find_live(key);
+    return passes_on ? pass_turn(lock_key, 1, now) : Woken{};
+  }));
 }
 
 std::string Store::stored_key(const Key& key) { return lock_key_of(key); }
@@ -422,25 +424,24 @@ Store::QueueState Store::queue_state(const Queue& queue, const LockId& waiter, T
 }
 
 void Store::pass_stalled_turn(const Key& key) {
-  const bool turn_given = connection_.transaction(Durability::unsynced, [&] {
+  notify(connection_.transaction(Durability::unsynced, [&] {
     const Timestamp now = clock_();
     const std::string lock_key = lock_key_of(key);
-    if (find_live(key) || find_turn(lock_key, "", now)) return false;
+    if (find_live(key) || find_turn(lock_key, "", now)) return Woken{};
     constexpr std::int64_t growth = 4;
     const auto unused = remove_after_turn(lock_key, now);
     return pass_turn(lock_key, std::clamp<std::int64_t>(unused * growth, 1, max_turns_at_once), now);
-  });
-  if (turn_given) notify_waiters();
+  }));
 }
 
 void Store::begin_group(Durability least) noexcept {
-  notify_after_group_ = false;
+  woken_by_group_.clear();
   connection_.begin_group(least);
 }
 
 void Store::commit_group() {
   connection_.commit_group();
-  if (notify_after_group_) wake_file_.notify();
+  for (const auto& waiter : std::exchange(woken_by_group_, {})) wake_files_.notify(waiter);
 }
 
 Store::Health Store::health() {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/sqlite/connection.hpp"
-#include "backends/sqlite/wake_file.hpp"
+#include "backends/sqlite/wake_files.hpp"
 #include "os/clocks.hpp"
 
 #include <syncguard/backend.hpp>
@@ -91,8 +91,8 @@ class Store {
   [[nodiscard]] bool has_moved() { return connection_.has_moved(); }
 
  private:
-  Store(const Folder& folder, Connection::Hooks hooks, std::function<Timestamp()> clock)
-      : connection_(folder, std::move(hooks)), wake_file_(folder), clock_(std::move(clock)) {}
+  Store(Folder folder, Connection::Hooks hooks, std::function<Timestamp()> clock)
+      : connection_(folder, std::move(hooks)), wake_files_(std::move(folder)), clock_(std::move(clock)) {}
 
   struct Turn {
     std::string waiter;
@@ -126,16 +126,17 @@ class Store {
   void remove_waiter(std::string_view waiter);
   // Removes the waiters whose turn is over. Returns their number.
   std::int64_t remove_after_turn(const std::string& lock_key, Timestamp now);
-  // Gives turns to up to `count` waiters, oldest first. Returns whether there was one; then call notify_waiters() after
-  // the transaction.
-  bool pass_turn(const std::string& lock_key, std::int64_t count, Timestamp now);
-  // Within a group, the notification is sent after the group is committed.
-  void notify_waiters() noexcept;
+  // The ids of waiters that got a turn.
+  using Woken = std::vector<std::string>;
+  // Gives turns to up to `count` waiters, oldest first. Call notify() with them after the transaction.
+  Woken pass_turn(const std::string& lock_key, std::int64_t count, Timestamp now);
+  // Within a group, the notifications are sent after the group is committed.
+  void notify(Woken woken);
 
   Connection connection_;
-  WakeFile wake_file_;
+  WakeFiles wake_files_;
   const std::function<Timestamp()> clock_;
-  bool notify_after_group_ = false;
+  Woken woken_by_group_;
 };
 
 }  // namespace syncguard::sqlite

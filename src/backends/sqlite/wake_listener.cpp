@@ -23,8 +23,12 @@ namespace {
 
 // The pause after a failed check, and the maximum pause before a scheduled one.
 constexpr int retry_interval_ms = 1000;
-// The pause between two checks if the wake-up file cannot be watched.
+// The pause between two checks: a waiter that does not take its turn costs the next one at most half a second.
+constexpr int poll_interval_ms = 200;
+// The same if a wake-up file cannot be watched.
 constexpr int fallback_poll_interval_ms = 100;
+// With many waiters, checking takes longer. Then the pauses are longer, too: this many times as long.
+constexpr int pause_per_check = 20;
 
 }  // namespace
 
@@ -57,26 +61,37 @@ class WakeListener::Shared {
     bool stalled = false;  // at the last check
   };
 
-  // Returns the time until the next check in milliseconds, or -1 if none is needed before the file changes.
+  // A wake-up file.
+  struct Watch {
+    int descriptor = -1;  // of inotify; -1 if it is not watched
+    std::size_t waiters = 0;
+  };
+
+  // Returns the time until the next check in milliseconds, or -1 if nothing is scheduled.
   int check_queues(Store& store);
   // A waiter that lost its turn to another one, or whose entry was removed after its turn, gets no turn from a release.
   // It has to try and join again.
   void wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters);
-  void watch_wake_file();
+  // These need the mutex. A file that cannot be watched is logged.
+  void begin_watch(unsigned number);
+  void end_watch(unsigned number) noexcept;
+  // A new database comes with new wake-up files.
+  void renew_watches();
+  // The longest pause before the next check in milliseconds; -1 without waiters.
+  int max_pause(std::chrono::steady_clock::duration check_took);
   void interrupt();
   // Whether a check of the database may take more time.
   bool may_continue();
 
   const std::filesystem::path path_;
   const Log log_;
-  std::optional<WakeFile> wake_file_;
-  int max_pause_ms_ = -1;                            // between two checks; -1: no limit
   std::chrono::steady_clock::time_point run_until_;  // limits the current check
   int inotify_ = -1;
   int interrupt_ = -1;
 
   std::mutex mutex_;
   std::map<LockId, Waiter> waiters_;
+  std::array<Watch, WakeFiles::count> watches_;
   bool ending_ = false;
 };
 
@@ -111,28 +126,57 @@ void WakeListener::Shared::prepare() {
     throw LockError(ErrorCode::rate_limited,
                     "no file descriptors left for waiters: " + std::generic_category().message(errno));
   }
-  watch_wake_file();
-}
-
-void WakeListener::Shared::watch_wake_file() {
-  wake_file_.emplace(Folder(path_));
   // This can fail: by default each user may have 128 inotify instances, and more processes than that may wait.
   if (inotify_ < 0) inotify_ = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-  const bool watched = inotify_ >= 0 && wake_file_->works() &&
-                       inotify_add_watch(inotify_, wake_file_->path().c_str(), IN_MODIFY | IN_DONT_FOLLOW) >= 0;
-  max_pause_ms_ = watched ? -1 : fallback_poll_interval_ms;
-  if (watched) return;
-  const std::string reason = wake_file_->works() ? std::generic_category().message(errno)
-                                                 : "it cannot be opened, or is not a regular file with one name";
-  log_.debug("the wake-up file beside the database cannot be watched (" + reason +
+}
+
+void WakeListener::Shared::begin_watch(unsigned number) {
+  auto& watch = watches_.at(number);
+  const auto file = WakeFiles(Folder(path_)).prepare(number);
+  if (inotify_ >= 0 && file) {
+    watch.descriptor = inotify_add_watch(inotify_, file->c_str(), IN_MODIFY | IN_DONT_FOLLOW);
+  }
+  if (watch.descriptor >= 0) return;
+  const std::string reason =
+      file ? std::generic_category().message(errno) : "it cannot be opened, or is not a regular file with one name";
+  log_.debug("a wake-up file beside the database cannot be watched (" + reason +
              "): waiters poll ten times per second");
+}
+
+void WakeListener::Shared::end_watch(unsigned number) noexcept {
+  auto& watch = watches_.at(number);
+  if (watch.descriptor >= 0) inotify_rm_watch(inotify_, watch.descriptor);
+  watch.descriptor = -1;
+}
+
+void WakeListener::Shared::renew_watches() {
+  const std::lock_guard lock(mutex_);
+  for (unsigned number = 0; number < WakeFiles::count; ++number) {
+    if (watches_.at(number).waiters == 0) continue;
+    end_watch(number);
+    begin_watch(number);
+  }
+}
+
+int WakeListener::Shared::max_pause(std::chrono::steady_clock::duration check_took) {
+  const std::lock_guard lock(mutex_);
+  if (waiters_.empty()) return -1;
+  const bool all_watched =
+      std::ranges::all_of(watches_, [](const Watch& watch) { return watch.waiters == 0 || watch.descriptor >= 0; });
+  const auto took_ms = std::chrono::duration_cast<std::chrono::milliseconds>(check_took).count();
+  return std::max(all_watched ? poll_interval_ms : fallback_poll_interval_ms,
+                  pause_per_check * static_cast<int>(std::min<std::int64_t>(took_ms, retry_interval_ms)));
 }
 
 void WakeListener::Shared::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
   {
     const std::lock_guard lock(mutex_);
+    const auto number = WakeFiles::number_for(waiter.view());
+    const bool is_new = !waiters_.contains(waiter);
+    if (is_new && watches_.at(number).waiters == 0) begin_watch(number);
     waiters_.insert_or_assign(waiter,
                               Waiter{.key = key, .stored_key = Store::stored_key(key), .wake = std::move(wake)});
+    if (is_new) ++watches_.at(number).waiters;
   }
   interrupt();
 }
@@ -144,7 +188,9 @@ void WakeListener::Shared::set_joined(const LockId& waiter) {
 
 void WakeListener::Shared::remove(const LockId& waiter) {
   const std::lock_guard lock(mutex_);
-  waiters_.erase(waiter);
+  if (waiters_.erase(waiter) == 0) return;
+  const auto number = WakeFiles::number_for(waiter.view());
+  if (--watches_.at(number).waiters == 0) end_watch(number);
 }
 
 void WakeListener::Shared::end() {
@@ -152,6 +198,10 @@ void WakeListener::Shared::end() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     waiters_.clear();
+    for (unsigned number = 0; number < WakeFiles::count; ++number) {
+      watches_.at(number).waiters = 0;
+      end_watch(number);
+    }
   }
   interrupt();
 }
@@ -182,18 +232,19 @@ void WakeListener::Shared::watch() {
       const std::lock_guard lock(mutex_);
       if (ending_) return;
     }
-    run_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(retry_interval_ms);
+    const auto start = std::chrono::steady_clock::now();
+    run_until_ = start + std::chrono::milliseconds(retry_interval_ms);
     try {
       if (store && store->has_moved()) store.reset();
       if (!store) {
-        // A new database comes with a new wake file.
-        watch_wake_file();
+        renew_watches();
         store.emplace(path_, Connection::Hooks{.keep_waiting = [] { return false; },
                                                .keep_running = [this] { return may_continue(); },
                                                .may_write = [] { return true; }});
       }
       timeout = check_queues(*store);
-      if (timeout < 0) timeout = max_pause_ms_;
+      const int limit = max_pause(std::chrono::steady_clock::now() - start);
+      if (timeout < 0 || (limit >= 0 && limit < timeout)) timeout = limit;
     } catch (const std::exception& error) {
       log_.debug(std::string("checking the queue failed and will be retried: ") + error.what());
       timeout = retry_interval_ms;

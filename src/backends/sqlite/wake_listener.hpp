@@ -13,8 +13,9 @@
 
 namespace syncguard::sqlite {
 
-// A thread, started with the first waiter, that sleeps until the wake-up file is written (inotify), then checks the
-// database through its own connection. If it cannot watch the file, it checks ten times per second. It writes only to
+// A thread, started with the first waiter, that sleeps until a wake-up file of its waiters is written (inotify), then
+// checks the database through its own connection. It also checks about four times per second, because no file is
+// written when a waiter does not take its turn, and ten times per second if it cannot watch a file. It writes only to
 // pass on a turn that the first waiter does not take.
 class WakeListener {
  public:

@@ -1,6 +1,7 @@
 // Behavior of the SQLite backend only: its files, full disks, other programs that use the file, killed processes.
 
 #include "fixture.hpp"
+#include "backends/sqlite/wake_files.hpp"
 #include "support/expect_error.hpp"
 #include "support/fork_when_idle.hpp"
 #include "support/in_child.hpp"
@@ -49,9 +50,15 @@ TEST_F(Sqlite, CreatesFilesAndFoldersReadableOnlyByOwner) {
   const auto old_mask = umask(0);
   auto locks = client();
   const auto lease = locks.acquire("key");
+  EXPECT_TRUE(error_of([&] { (void)client().acquire("key", {.wait = {.timeout = 50ms}}); }));
   umask(old_mask);
   EXPECT_EQ(mode(path.parent_path()), 0700U);
-  for (const char* suffix : {"", "-wal", "-shm", "-wake"}) EXPECT_EQ(mode(path.string() + suffix), 0600U) << suffix;
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(path.parent_path())) {
+    EXPECT_EQ(mode(file.path()), 0600U) << file.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 4) << "the database, -wal, -shm and one wake-up file";
 }
 
 TEST_F(Sqlite, StoresSameColumnsAsPostgres) {
@@ -203,8 +210,7 @@ TEST_F(Sqlite, CloseClosesFile) {
   }
   locks.close();
   waiting.close();
-  // Only the wake-up file may still be open.
-  EXPECT_LE(open_files(), 1);
+  EXPECT_EQ(open_files(), 0);
 }
 
 TEST_F(Sqlite, FileInPlaceOfFolderIsUnavailable) {
@@ -282,7 +288,7 @@ TEST_F(Sqlite, ContinuesInNewFileAfterOldOneWasRemoved) {
   auto other = client();
   { EXPECT_TRUE(locks.try_acquire("key")); }
   { EXPECT_TRUE(other.try_acquire("key")); }
-  for (const char* suffix : {"", "-wal", "-shm", "-wake"}) std::filesystem::remove(path.string() + suffix);
+  for (const auto& file : std::filesystem::directory_iterator(path.parent_path())) std::filesystem::remove(file);
   const auto lease = locks.try_acquire("key");
   EXPECT_TRUE(lease);
   EXPECT_FALSE(other.try_acquire("key")) << "both clients must use the new file";
@@ -386,14 +392,32 @@ TEST_F(Sqlite, WaiterThatLostItsTurnUnnoticedIsServedNext) {
       return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters WHERE turn_until_ms IS NULL") == "1";
     };
     EXPECT_TRUE(eventually(has_place));
+    const auto waiter = SqliteClient{path}("SELECT waiter FROM syncguard_locks_waiters");
     SqliteClient{path}(lose_turn);
     const auto start = steady_clock::now();
     // What the process that gave the turn did after its commit.
-    std::ofstream(path.string() + "-wake", std::ios::in) << '\n';
+    sqlite::WakeFiles(sqlite::Folder(path)).notify(waiter);
     EXPECT_TRUE(eventually(has_place)) << "no release would wake it";
     EXPECT_TRUE(lease.release());
     EXPECT_TRUE(waiting.get());
     EXPECT_LT(steady_clock::now() - start, soon);
+  }
+}
+
+TEST_F(Sqlite, ReleaseWritesOnlyTheWakeUpFileOfItsWaiter) {
+  auto locks = client();
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  auto other = client();
+  auto waiting = std::async(std::launch::async, [&] { return other.acquire("key", patient).release(); });
+  EXPECT_TRUE(eventually([&] { return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+  const auto own = sqlite::WakeFiles::number_for(SqliteClient{path}("SELECT waiter FROM syncguard_locks_waiters"));
+  const sqlite::WakeFiles files{sqlite::Folder(path)};
+  for (unsigned number = 0; number < sqlite::WakeFiles::count; ++number) ASSERT_TRUE(files.prepare(number));
+  EXPECT_TRUE(lease.release());
+  EXPECT_TRUE(waiting.get());
+  for (unsigned number = 0; number < sqlite::WakeFiles::count; ++number) {
+    const bool written = std::filesystem::file_size(sqlite::WakeFiles::path(path, number)) > 0;
+    EXPECT_EQ(written, number == own) << number;
   }
 }
 

@@ -1,6 +1,7 @@
 // The SQLite backend against other users of the host: files, folders, links and database contents that they prepared.
 
 #include "fixture.hpp"
+#include "backends/sqlite/wake_files.hpp"
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
@@ -13,13 +14,22 @@
 #include <fstream>
 #include <future>
 #include <string>
+#include <vector>
 
 namespace syncguard::testing {
 namespace {
 
 using namespace std::chrono_literals;
 
-using SqliteSecurity = Sqlite;
+struct SqliteSecurity : Sqlite {
+  [[nodiscard]] std::vector<std::filesystem::path> wake_files() const {
+    std::vector<std::filesystem::path> paths;
+    for (unsigned number = 0; number < sqlite::WakeFiles::count; ++number) {
+      paths.push_back(sqlite::WakeFiles::path(path, number));
+    }
+    return paths;
+  }
+};
 
 constexpr uid_t another_user = 65534;
 
@@ -65,11 +75,11 @@ TEST_F(SqliteSecurity, RootRejectsWorldWritableFolder) {
 TEST_F(SqliteSecurity, RootGivesWakeUpFileToOwnerOfDatabaseInFolderOfRoot) {
   if (is_not_root()) return;
   { (void)client().try_acquire("key"); }
-  for (const char* suffix : {"-wal", "-shm", "-wake"}) std::filesystem::remove(path.string() + suffix);
   ASSERT_EQ(chown(path.c_str(), another_user, another_user), 0);
-  { (void)client().try_acquire("key"); }
+  const auto file = sqlite::WakeFiles(sqlite::Folder(path)).prepare(0);
+  ASSERT_TRUE(file);
   struct stat status {};
-  ASSERT_EQ(stat((path.string() + "-wake").c_str(), &status), 0);
+  ASSERT_EQ(stat(file->c_str(), &status), 0);
   EXPECT_EQ(status.st_uid, another_user);
 }
 
@@ -94,7 +104,7 @@ void expect_hand_over(const std::filesystem::path& path) {
 
 TEST_F(SqliteSecurity, PipeAtWakeUpFileBlocksNothing) {
   std::filesystem::create_directories(path.parent_path());
-  ASSERT_EQ(mkfifo((path.string() + "-wake").c_str(), 0600), 0);
+  for (const auto& file : wake_files()) ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
   expect_hand_over(path);
   EXPECT_THAT(verdict_on(client().diagnose(), "wake-up file"), ::testing::StartsWith("warning"));
 }
@@ -103,10 +113,12 @@ TEST_F(SqliteSecurity, LinkAtWakeUpFileIsNotWrittenTo) {
   std::filesystem::create_directories(path.parent_path());
   const auto precious = folder.path() / "precious";
   std::ofstream(precious) << "precious";
-  std::filesystem::create_hard_link(precious, path.string() + "-wake");
+  for (const auto& file : wake_files()) std::filesystem::create_hard_link(precious, file);
   expect_hand_over(path);
-  std::filesystem::remove(path.string() + "-wake");
-  std::filesystem::create_symlink(precious, path.string() + "-wake");
+  for (const auto& file : wake_files()) {
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink(precious, file);
+  }
   std::filesystem::remove(path);
   expect_hand_over(path);
   std::ifstream file(precious);

@@ -402,11 +402,14 @@ TEST_F(SqliteGroup, NothingIsReportedBeforeTheCommit) {
 TEST_F(SqliteGroup, WaitersAreNotifiedAfterTheCommit) {
   const auto id = LockId::generate();
   (void)block_on(acquire("key", id));
-  (void)block_on(std::function<bool(sqlite::Store&)>([](sqlite::Store& store) {
-    store.join("key", LockId::generate());
+  const auto waiter = LockId::generate();
+  (void)block_on(std::function<bool(sqlite::Store&)>([&](sqlite::Store& store) {
+    store.join("key", waiter);
     return true;
   }));
-  const auto notified = [&] { return std::filesystem::file_size(path.string() + "-wake") > 0; };
+  const auto wake_file = sqlite::WakeFiles(sqlite::Folder(path)).prepare(sqlite::WakeFiles::number_for(waiter.view()));
+  ASSERT_TRUE(wake_file);
+  const auto notified = [&] { return std::filesystem::file_size(*wake_file) > 0; };
   bool too_early = true;
   std::vector<std::future<ReleaseReply>> released;
   while_busy([&] {
