@@ -130,11 +130,11 @@ TEST_F(RedisFences, AbsurdClockIsIgnored) {
         "  return server.call(name, ...)\n"
         "end}\n";
     server.command({"DEL", "syncguard:key"});
-    server.command(
-        {"EVAL",
-         clock + std::string(redis::lua::lock) + std::string(redis::lua::turn) + std::string(redis::lua::acquire), "4",
-         "syncguard:key", counter, "syncguard-turn:key", "syncguard:id:x", "x", "1000", "2000", R"("key")", "clock",
-         ""});
+    server.command({"EVAL",
+                    clock + std::string(redis::lua::lock) + std::string(redis::lua::reservation) +
+                        std::string(redis::lua::acquire),
+                    "4", "syncguard:key", counter, "syncguard-turn:key", "syncguard:id:x", "x", "1000", "2000",
+                    R"("key")", "clock", ""});
     return server.command({"GET", counter});
   };
   EXPECT_EQ(fence_at("0", "0"), "1");

@@ -1,5 +1,6 @@
 // Waiting on Redis: the queue, and waiters that die, freeze, leave or lose their connection.
 
+#include "backends/redis/scripts.hpp"
 #include "redis_lua.hpp"
 #include "servers/counting_proxy.hpp"
 #include "servers/redis_server.hpp"
@@ -182,7 +183,7 @@ TEST_F(RedisWaiting, RemovedLiveWaiterKeepsItsPlace) {
 }
 
 TEST_F(RedisWaiting, WaitersThatJoinWithinOneMillisecondKeepTheirOrder) {
-  const auto join = std::string(redis::lua::lock) + std::string(redis::lua::turn) + std::string(redis::lua::join);
+  const auto join = redis::scripts().join.text;
   std::string joined;
   for (const char* const id : {"z", "a", "y", "b", "x", "c", "w", "d", "v", "e", "u", "f", "t", "g", "s", "h"}) {
     server.command({"EVAL", join, "1", "queue", id, *id > 'm' ? "300" : "50"});
@@ -193,7 +194,9 @@ TEST_F(RedisWaiting, WaitersThatJoinWithinOneMillisecondKeepTheirOrder) {
 
 TEST_F(RedisWaiting, QueueEntryCarriesReservationTime) {
   const auto run = [&](const std::string& expression, const std::string& argument) {
-    return server.command({"EVAL", std::string(redis::lua::turn) + "return " + expression, "0", argument});
+    const auto functions =
+        std::string(redis::lua::reservation) + std::string(redis::lua::place) + std::string(redis::lua::turn);
+    return server.command({"EVAL", functions + "return " + expression, "0", argument});
   };
   const std::string round_trip = "reservation_at(place_at(1763256000123456, tonumber(ARGV[1])))";
   EXPECT_EQ(run(round_trip, "240"), "250") << "must be rounded up";

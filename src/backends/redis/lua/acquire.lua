@@ -25,8 +25,8 @@ local counter = stored[2] or '0'
 if not counter:match('^%d+$') or tonumber(counter) >= 900000000000000 then return {-4} end
 
 -- A script is not rolled back, so everything that can fail is checked before the first write. MGET returns nil for a value of
--- another type. If such a value is at the lock's name, the first write fails. If it is at the counter's name, the second
--- write fails, and the first one is undone.
+-- another type. If such a value is at the lock's name, the first write fails. If it is at the counter's name, INCR fails, and
+-- the first write is undone.
 local fence = tonumber(counter) + 1
 if ARGV[5] == 'clock' then
   -- core::clock_floor
@@ -41,13 +41,15 @@ if stored[1] then
 elseif not redis.call('SET', KEYS[1], document, 'PX', ARGV[3], 'NX') then
   return redis.call('GET', KEYS[1])
 end
-local counted = redis.pcall('INCR', KEYS[2])
-if type(counted) ~= 'number' then
-  redis.call('DEL', KEYS[1])
-  return counted
+if not stored[2] then
+  local counted = redis.pcall('INCR', KEYS[2])
+  if type(counted) ~= 'number' then
+    redis.call('DEL', KEYS[1])
+    return counted
+  end
 end
 -- Formatted by %d, because tostring() turns a number of 14 digits into 1.8e+13.
-if counted < fence then redis.call('SET', KEYS[2], string.format('%d', fence)) end
+redis.call('SET', KEYS[2], string.format('%d', fence))
 redis.call('SET', KEYS[4], KEYS[1], 'PX', ARGV[3])
 if turn then redis.pcall('DEL', KEYS[3]) end
 if KEYS[5] then redis.pcall('ZREM', KEYS[5], ARGV[1]) end

@@ -1,0 +1,14 @@
+-- What lookups and lists return.
+
+-- The reply of lookups. Only the fields of a lock: clients close a connection on which a reply is too long or too deep.
+local function describe(lock)
+  if type(lock.key) ~= 'string' or type(lock.acquiredAtMs) ~= 'number' or type(lock.fence) ~= 'string' then return {-3} end
+  return {1, lock.key, lock.lockId, lock.expiresAtMs, lock.acquiredAtMs, lock.fence,
+    type(lock.holder) == 'string' and lock.holder or ''}
+end
+
+-- How many wait in a queue; -1 if there is no queue, or if this user may not count.
+local function count_waiters(queue)
+  local count = queue and redis.pcall('ZCARD', queue)
+  return type(count) == 'number' and count or -1
+end

@@ -1,0 +1,10 @@
+-- Where a waiter stands in the queue.
+
+local function clamp_reservation(length)
+  return math.max(min_reservation, math.min(max_reservation, length))
+end
+
+-- The place of a waiter that arrives now.
+local function place_at(microseconds, length)
+  return math.floor(microseconds / 8) * 8 + math.ceil(clamp_reservation(length) / step) - 1 + 0.5
+end
