@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -42,15 +43,15 @@ constexpr int max_headers = 64;
 constexpr std::size_t max_body = 4096;
 // From the connection, or the end of the last request, to the end of the headers of the next one.
 constexpr auto time_for_headers = 10s;
-// For the rest of a request, and for one event of a stream.
+// For the rest of a request, and for one block of an event.
 constexpr auto time_for_request = 30s;
 // A page then opens another stream.
 constexpr auto lifetime_of_stream = 1h;
 constexpr auto heartbeat_interval = 10s;
 constexpr double requests_per_second = 100;
 constexpr double burst_of_requests = 200;
-constexpr double wrong_tokens_per_second = 1;
-constexpr double burst_of_wrong_tokens = 10;
+constexpr double refusals_per_second = 20;
+constexpr double burst_of_refusals = 50;
 constexpr std::size_t block_size = 16U << 10U;
 
 // No script, style or request of another origin; no inline script; no frame around the page.
@@ -192,12 +193,15 @@ class HttpServer::Daemon {
     Socket socket(options_.listen);
     options_.listen.port = socket.port();
     observer_.emplace(std::move(locks), observing, [this] { wake_streams(); });
+    timer_ = std::jthread([this](const std::stop_token& stop) { keep_time(stop); });
+    std::string tls_versions = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     std::vector<MHD_OptionItem> tls;
     if (!options_.certificate.empty()) {
       flags |= MHD_USE_TLS;
       tls.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, options_.certificate.data()});
       tls.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, options_.private_key.data()});
+      tls.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, tls_versions.data()});
     }
     tls.push_back({MHD_OPTION_END, 0, nullptr});
     daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, &Daemon::handle, this,  //
@@ -215,7 +219,6 @@ class HttpServer::Daemon {
                       "cannot start the web server" + (messages_.empty() ? "" : ": " + messages_));
     }
     is_started_ = true;
-    timer_ = std::jthread([this](const std::stop_token& stop) { keep_time(stop); });
   }
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -252,6 +255,8 @@ class HttpServer::Daemon {
     bool is_stream = false;
     bool is_suspended = false;
     std::uint64_t event_number = 0;
+    // Sent before the event; shorter than a block.
+    std::string clock{};
     std::shared_ptr<const std::string> event{};
     std::size_t sent = 0;
     Clock::time_point ends_at{};
@@ -261,7 +266,7 @@ class HttpServer::Daemon {
     std::optional<Reply> reply{};
   };
 
-  [[gnu::format(printf, 2, 0)]] static void log(void* self, const char* format, va_list arguments) {
+  [[gnu::format(printf, 2, 0)]] static void log(void* self, const char* format, va_list arguments) noexcept {
     char text[512];
     std::vsnprintf(text, sizeof text, format, arguments);
     static_cast<Daemon*>(self)->add_message(text);
@@ -281,7 +286,7 @@ class HttpServer::Daemon {
     static_cast<Daemon*>(self)->track(connection, context, code);
   }
 
-  void track(MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code) {
+  void track(MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code) noexcept {
     const std::lock_guard lock(mutex_);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
       const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -362,21 +367,32 @@ class HttpServer::Daemon {
     if (path == "/metrics") {
       return answer(connection, {.type = "text/plain; version=0.0.4; charset=utf-8", .body = observer_->metrics()});
     }
-    if (path == "/api/events") return begin_stream(request);
+    if (path == events_path) return begin_stream(request);
     return answer(connection, locks_page(connection));
   }
 
-  // The reply to a request that is not allowed.
+  static Reply too_many(const char* message) {
+    auto reply = text_reply(MHD_HTTP_TOO_MANY_REQUESTS, message);
+    reply.headers = {{"Retry-After", "1"}};
+    return reply;
+  }
+
+  // The reply to a request that is not answered. Those that are not allowed have a limit of their own, so that they
+  // take nothing away from others.
   std::optional<Reply> refuse(MHD_Connection* connection, std::string_view path, std::string_view method) {
+    auto refusal = refuse_access(connection, path, method);
+    const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
-    {
-      const std::lock_guard lock(mutex_);
-      if (!request_rate_.allows(now)) {
-        auto reply = text_reply(MHD_HTTP_TOO_MANY_REQUESTS, "too many requests");
-        reply.headers = {{"Retry-After", "1"}};
-        return reply;
-      }
+    if (!refusal) return request_rate_.allows(now) ? std::nullopt : std::optional(too_many("too many requests"));
+    if (!refusal_rate_.allows(now)) {
+      auto reply = too_many(refusal->status == MHD_HTTP_UNAUTHORIZED ? "too many wrong tokens" : "too many requests");
+      for (auto& header : refusal->headers) reply.headers.push_back(std::move(header));
+      return reply;
     }
+    return refusal;
+  }
+
+  std::optional<Reply> refuse_access(MHD_Connection* connection, std::string_view path, std::string_view method) {
     if (MHD_get_connection_values(connection, MHD_HEADER_KIND, nullptr, nullptr) > max_headers) {
       return text_reply(MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers");
     }
@@ -385,25 +401,29 @@ class HttpServer::Daemon {
       return text_reply(MHD_HTTP_MISDIRECTED_REQUEST,
                         "this name is not accepted: use the IP address, or start syncguard serve with --host NAME");
     }
+    // Browsers add these. A page of another site may link to this one, but not load anything from it.
+    const auto site = header_of(connection, "Sec-Fetch-Site");
+    if (!site.empty() && site != "same-origin" && site != "none" &&
+        header_of(connection, "Sec-Fetch-Mode") != "navigate") {
+      return text_reply(MHD_HTTP_FORBIDDEN, "requests of other sites are not answered");
+    }
     const bool is_public = page_file(path) != nullptr || path == "/healthz";
-    const bool is_private = path == "/metrics" || path == "/api/events" || path == "/api/locks" || path == break_path;
+    const bool is_private = path == "/metrics" || path == events_path || path == "/api/locks" || path == break_path;
     if (!is_public && !is_private) return text_reply(MHD_HTTP_NOT_FOUND, "not found");
     const bool is_break = path == break_path;
-    if (is_break ? method != "POST" : method != "GET" && method != "HEAD") {
+    // libmicrohttpd would answer HEAD for a stream with the end of its body.
+    const bool allows_head = path != events_path;
+    if (is_break ? method != "POST" : method != "GET" && !(method == "HEAD" && allows_head)) {
       auto reply = text_reply(MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed");
-      reply.headers = {{"Allow", is_break ? "POST" : "GET, HEAD"}};
+      reply.headers = {{"Allow", is_break ? "POST" : allows_head ? "GET, HEAD" : "GET"}};
       return reply;
     }
     if (is_break && (!can_break_ || !options_.token)) {
       return text_reply(MHD_HTTP_FORBIDDEN, "breaking locks is not allowed: start syncguard serve with --allow-break");
     }
     if (is_private && options_.token && !options_.token->matches(header_of(connection, "Authorization"))) {
-      const std::lock_guard lock(mutex_);
-      const bool slow_down = !wrong_token_rate_.allows(now);
-      auto reply = text_reply(slow_down ? MHD_HTTP_TOO_MANY_REQUESTS : MHD_HTTP_UNAUTHORIZED,
-                              slow_down ? "too many wrong tokens" : "this needs a token");
+      auto reply = text_reply(MHD_HTTP_UNAUTHORIZED, "this needs a token");
       reply.headers = {{"WWW-Authenticate", "Bearer realm=\"syncguard\""}};
-      if (slow_down) reply.headers.emplace_back("Retry-After", "1");
       return reply;
     }
     if (is_break && !is_same_origin(header_of(connection, "Origin"), host)) {
@@ -421,7 +441,9 @@ class HttpServer::Daemon {
         return text_reply(MHD_HTTP_BAD_REQUEST, "limit must be a number from 1 to 1000");
       }
     }
-    return {.type = "application/json", .body = observer_->locks_page(argument("prefix"), argument("cursor"), limit)};
+    auto page = observer_->locks_page(argument("prefix"), argument("cursor"), limit);
+    if (!page) return text_reply(MHD_HTTP_SERVICE_UNAVAILABLE, "the store was not read yet");
+    return {.type = "application/json", .body = std::move(*page)};
   }
 
   // -------------------------------------------------------------------------------------------------------------------
@@ -434,8 +456,6 @@ class HttpServer::Daemon {
       if (static_cast<std::size_t>(streams) < max_streams) {
         request.is_stream = true;
         request.ends_at = Clock::now() + lifetime_of_stream;
-        // The first event sets the page's clock.
-        request.event = clock_event();
         request.last_event_at = Clock::now();
       }
     }
@@ -446,10 +466,6 @@ class HttpServer::Daemon {
     return answer(
         request.connection, {.type = "text/event-stream", .body = ""},
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, block_size, &Daemon::read_stream, &request, nullptr));
-  }
-
-  std::shared_ptr<const std::string> clock_event() const {
-    return std::make_shared<const std::string>(observer_->clock_event());
   }
 
   // Called when libmicrohttpd can send more.
@@ -469,10 +485,12 @@ class HttpServer::Daemon {
     if (request.event == nullptr) {
       if (is_ending_ || now >= request.ends_at) return MHD_CONTENT_READER_END_OF_STREAM;
       if (auto next = observer_->next_event(request.event_number)) {
+        // A page needs the store's clock to show the state.
+        if (request.event_number == 0) request.clock = observer_->clock_event();
         request.event_number = next->number;
         request.event = std::move(next->text);
       } else if (now - request.last_event_at >= heartbeat_interval) {
-        request.event = clock_event();
+        request.event = std::make_shared<const std::string>(observer_->clock_event());
       } else {
         set_deadline(request.connection, Clock::time_point::max());
         request.is_suspended = true;
@@ -481,7 +499,13 @@ class HttpServer::Daemon {
       }
       request.sent = 0;
       request.last_event_at = now;
-      set_deadline(request.connection, now + time_for_request);
+    }
+    // The block before was sent: the client makes progress.
+    set_deadline(request.connection, now + time_for_request);
+    if (!request.clock.empty()) {
+      const auto clock = std::exchange(request.clock, {});
+      std::memcpy(buffer, clock.data(), clock.size());
+      return static_cast<ssize_t>(clock.size());
     }
     const auto count = std::min(size, request.event->size() - request.sent);
     std::memcpy(buffer, request.event->data() + request.sent, count);
@@ -570,6 +594,8 @@ class HttpServer::Daemon {
       return json_reply(MHD_HTTP_OK, {{"ok", broken}});
     } catch (const LockError& error) {
       return text_reply(MHD_HTTP_BAD_GATEWAY, message_with_causes(error));
+    } catch (const std::exception& error) {
+      return text_reply(MHD_HTTP_INTERNAL_SERVER_ERROR, error.what());
     }
   }
 
@@ -582,13 +608,14 @@ class HttpServer::Daemon {
   }
 
   static constexpr std::string_view break_path = "/api/break";
+  static constexpr std::string_view events_path = "/api/events";
 
   HttpOptions options_;
   const bool can_break_;
   const std::function<void(const std::string&)> log_;
   // What libmicrohttpd said before it started.
   std::string messages_;
-  bool is_started_ = false;
+  std::atomic<bool> is_started_ = false;
 
   // May be locked while libmicrohttpd's functions or the observer's are called, which call back only without a lock of
   // their own.
@@ -596,7 +623,7 @@ class HttpServer::Daemon {
   std::list<Connection> connections_;
   std::list<Request> requests_;
   RateLimit request_rate_{requests_per_second, burst_of_requests};
-  RateLimit wrong_token_rate_{wrong_tokens_per_second, burst_of_wrong_tokens};
+  RateLimit refusal_rate_{refusals_per_second, burst_of_refusals};
   bool is_ending_ = false;
 
   std::optional<Observer> observer_;

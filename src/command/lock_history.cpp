@@ -18,7 +18,9 @@ LockHistory::Update LockHistory::apply(Scan scan) {
   Update update;
   update.total_changed = scan.total != latest_.total || !has_scanned_;
   const auto note = [&](LockChange change) {
-    if (has_scanned_) update.changes.push_back(std::move(change));
+    // A key that one of the scans left out may have been locked all the time.
+    if (has_scanned_ && latest_.covers(change.key) && scan.covers(change.key))
+      update.changes.push_back(std::move(change));
   };
 
   auto before = latest_.locks.cbegin();

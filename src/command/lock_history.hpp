@@ -23,6 +23,11 @@ struct Scan {
 
   static constexpr std::size_t max_locks = 20'000;
 
+  // Whether this scan would contain the lock of a key, if there were one. Not if the key is beyond those that are kept.
+  [[nodiscard]] bool covers(const std::string& key) const {
+    return locks.size() < max_locks || key <= locks.rbegin()->first;
+  }
+
   // A list may contain a lock twice; the later one counts.
   void add(LockPage page);
 };

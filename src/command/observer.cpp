@@ -51,6 +51,11 @@ ordered_json shown_problem(const std::string& problem) {
   return problem.empty() ? ordered_json(nullptr) : ordered_json(problem);
 }
 
+std::string description_of(const std::exception& error) {
+  const auto* lock_error = dynamic_cast<const LockError*>(&error);
+  return lock_error != nullptr ? message_with_causes(*lock_error) : error.what();
+}
+
 // The value of a label: Prometheus escapes only these three.
 std::string label(std::string_view text) {
   std::string escaped;
@@ -92,9 +97,9 @@ void Observer::run(const std::stop_token& stop) {
       scan(stop);
       const auto took = std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - start);
       pause = std::max(options_.interval, 3 * took);
-    } catch (const LockError& error) {
+    } catch (const std::exception& error) {
       if (stop.stop_requested()) break;
-      set_problem(message_with_causes(error));
+      set_problem(description_of(error));
       pause = std::min(2 * pause, std::max(max_pause_after_error, options_.interval));
     }
     if (Clock::now() >= next_diagnosis && !stop.stop_requested()) {
@@ -136,6 +141,7 @@ void Observer::scan(const std::stop_token& stop) {
     auto page = locks_.list({.prefix = options_.prefix, .limit = 500, .cursor = cursor}, stop);
     cursor = page.cursor;
     scan.add(std::move(page));
+    run_tasks(stop);
   } while (!cursor.empty());
 
   std::unique_lock lock(mutex_);
@@ -158,9 +164,9 @@ void Observer::diagnose(const std::stop_token& stop) {
   std::vector<Finding> findings;
   try {
     findings = locks_.diagnose(stop);
-  } catch (const LockError& error) {
+  } catch (const std::exception& error) {
     if (stop.stop_requested()) return;
-    findings = {{Finding::Verdict::failure, "diagnosis", message_with_causes(error), ""}};
+    findings = {{Finding::Verdict::failure, "diagnosis", description_of(error), ""}};
   }
   std::unique_lock lock(mutex_);
   findings_ = std::move(findings);
@@ -196,7 +202,7 @@ std::string Observer::whole_state() const {
       {"backend", locks_.capabilities().name},
       {"prefix", options_.prefix},
       {"canBreak", options_.can_break},
-      {"total", history_.latest().total},
+      {"total", has_scanned() ? ordered_json(history_.latest().total) : ordered_json(nullptr)},
       {"problem", shown_problem(problem_)},
       {"locks", array_of(history_.latest().locks, [](const auto& entry) { return lock_json(entry.second); })},
       {"changes", array_of(history_.changes(), change_json)}};
@@ -212,7 +218,9 @@ std::optional<Observer::Event> Observer::next_event(std::uint64_t after) {
   }
   // Nothing was read yet.
   if (last_number_ == 0) return std::nullopt;
-  if (state_.number != last_number_) {
+  const bool can_follow =
+      state_.number == last_number_ || (!events_.empty() && state_.number + 1 >= events_.front().number);
+  if (state_.text == nullptr || !can_follow) {
     state_ = {last_number_, std::make_shared<const std::string>(whole_state())};
   }
   return state_;
@@ -222,12 +230,14 @@ std::string Observer::clock_event() const {
   const std::lock_guard lock(mutex_);
   const auto since_scan = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - scanned_at_);
   // Before the first scan, there is no clock to compare with.
-  const auto now = scanned_at_ == Clock::time_point{} ? Timestamp{} : history_.latest().now + since_scan;
+  const auto now = !has_scanned() ? Timestamp{} : history_.latest().now + since_scan;
   return event_text("clock", text_of({{"nowMs", millis(now)}}));
 }
 
-std::string Observer::locks_page(std::string_view prefix, std::string_view cursor, std::size_t limit) const {
+std::optional<std::string> Observer::locks_page(std::string_view prefix, std::string_view cursor,
+                                                std::size_t limit) const {
   const std::lock_guard lock(mutex_);
+  if (!has_scanned()) return std::nullopt;
   const auto& locks = history_.latest().locks;
   const std::string first(prefix);
   auto place = cursor.empty() ? locks.lower_bound(first) : locks.upper_bound(std::max(first, std::string(cursor)));

@@ -53,21 +53,24 @@ class Observer {
     std::shared_ptr<const std::string> text;
   };
 
-  // The event after the one with this number; the whole state if there is none of that number anymore, as for 0.
-  // nullopt if there is nothing new.
+  // The event after the one with this number; the whole state if there is none of that number anymore, as for 0. The
+  // state may be older than the latest event, but the events after it follow. nullopt if there is nothing new.
   [[nodiscard]] std::optional<Event> next_event(std::uint64_t after);
 
   // An event with the time on the store's clock. Sent at the beginning of a stream, and as its heartbeat.
   [[nodiscard]] std::string clock_event() const;
 
-  // A page of the latest scan as JSON, in the order of keys; cursor is the last key of the page before.
-  [[nodiscard]] std::string locks_page(std::string_view prefix, std::string_view cursor, std::size_t limit) const;
+  // A page of the latest scan as JSON, in the order of keys; cursor is the last key of the page before. nullopt before
+  // the first scan.
+  [[nodiscard]] std::optional<std::string> locks_page(std::string_view prefix, std::string_view cursor,
+                                                      std::size_t limit) const;
   // For Prometheus.
   [[nodiscard]] std::string metrics() const;
   // Empty if the last scan succeeded, otherwise why not.
   [[nodiscard]] std::string problem() const;
 
-  // Runs a task on the observer's thread, before the next scan, which follows at once. Returns false if too many wait.
+  // Runs a task on the observer's thread, between two requests of a scan, or at once, followed by a scan. Returns false
+  // if too many wait.
   bool post(std::function<void(const Locks&, const std::stop_token&)> task);
 
  private:
@@ -81,6 +84,7 @@ class Observer {
   // The mutex must be locked.
   void publish(std::string_view name, const std::string& json);
   [[nodiscard]] std::string whole_state() const;
+  [[nodiscard]] bool has_scanned() const { return scanned_at_ != Clock::time_point{}; }
 
   const Locks locks_;
   const ObserverOptions options_;
@@ -99,7 +103,7 @@ class Observer {
   std::deque<Event> events_;
   std::size_t events_size_ = 0;
   std::uint64_t last_number_ = 0;
-  // The whole state as of the event with this number.
+  // The whole state as of the event with this number. All viewers share it, so that slow ones do not need a copy each.
   Event state_;
   std::deque<std::function<void(const Locks&, const std::stop_token&)>> tasks_;
 

@@ -68,15 +68,17 @@ HttpOptions http_options(const ServeArguments& arguments, const Output& output) 
 
 ExitCode serve(Locks& locks, const ServeArguments& arguments, const Output& output, const std::stop_token& stop) {
   if (arguments.interval < std::chrono::milliseconds(100)) refuse("--interval must be at least 100ms");
-  const HttpServer server(
-      locks, {.prefix = arguments.prefix, .interval = arguments.interval, .can_break = arguments.allow_break},
-      http_options(arguments, output), [&output](const std::string& text) { output.detail(text); });
-  output.result({{"url", server.url()}}, server.url());
-  output.note("press Ctrl-C to end");
-  std::mutex mutex;
-  std::condition_variable_any stopped;
-  std::unique_lock lock(mutex);
-  stopped.wait(lock, stop, [] { return false; });
+  {
+    const HttpServer server(
+        locks, {.prefix = arguments.prefix, .interval = arguments.interval, .can_break = arguments.allow_break},
+        http_options(arguments, output), [&output](const std::string& text) { output.detail(text); });
+    output.result({{"url", server.url()}}, server.url());
+    output.note("press Ctrl-C to end");
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mutex);
+    stopped.wait(lock, stop, [] { return false; });
+  }
   return end_by_received_signal();
 }
 

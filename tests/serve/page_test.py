@@ -8,6 +8,7 @@ import base64
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -194,9 +195,12 @@ class Page(ServeTestCase):
         browser.run("document.querySelector('.key').focus()")
         browser.press("\ue007")  # Enter
         self.assertEqual(browser.run("return document.querySelector('.key').getAttribute('aria-expanded')"), "true")
-        # The focus survives the next updates.
-        self.store.acquire("key3x")
-        until(lambda: browser.keys() == ["key3", "key3x"], "the new lock appears")
+        # The focus survives the next updates, also of the rows above.
+        above = self.store.acquire("a-key3")
+        until(lambda: browser.keys() == ["a-key3", "key3"], "the new lock appears")
+        self.assertEqual(browser.run("return document.activeElement.textContent"), "key3")
+        self.store.release(above)
+        until(lambda: browser.keys() == ["key3"], "the lock vanishes")
         self.assertEqual(browser.run("return document.activeElement.textContent"), "key3")
         browser.click("[data-order=waiters]")
         self.assertEqual(browser.run("return document.querySelectorAll('[aria-sort]').length"), 1)
@@ -230,6 +234,15 @@ class Page(ServeTestCase):
         browser.click("#break-confirm")
         until(lambda: browser.keys() == [], "the lock is broken")
         self.assertEqual(self.store.syncguard("list"), "")
+
+    def test_UnknownIsNotShownAsZero(self):
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            server = self.serve(url=f"redis://127.0.0.1:{closed.getsockname()[1]}")
+            browser = self.browse(server)
+            until(lambda: "cannot be read" in browser.text("#problem"), "the page shows the problem")
+            self.assertEqual(browser.text("#total"), "–")
+            self.assertTrue(browser.run("return document.getElementById('empty').hidden"))
 
     def test_ReconnectsToARestartedServer(self):
         self.store.acquire("deploy")

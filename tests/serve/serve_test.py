@@ -81,11 +81,17 @@ class Pages(ServeTestCase):
         self.assertEqual(update["removed"], ["deploy"])
         self.assertNotIn("fence", update["changes"][0])
         self.assertEqual(update["changes"][0]["previousFence"], state["locks"][0]["fence"])
-        # A second viewer gets the changes that it missed.
+        # A second viewer gets the same, from a state and the events after it.
         other = Events(server)
         state = other.until("state")
-        self.assertEqual([lock["key"] for lock in state["locks"]], ["report"])
-        self.assertEqual([change["key"] for change in state["changes"]], ["report", "deploy"])
+        keys = {lock["key"] for lock in state["locks"]}
+        changes = state["changes"]
+        while len(changes) < 2:
+            update = other.until("update")
+            keys = (keys | {lock["key"] for lock in update["set"]}) - set(update["removed"])
+            changes += update["changes"]
+        self.assertEqual(keys, {"report"})
+        self.assertEqual([change["key"] for change in changes], ["report", "deploy"])
         for stream in (events, other):
             stream.close()
 
@@ -115,7 +121,10 @@ class Pages(ServeTestCase):
             server = self.serve(url=f"redis://127.0.0.1:{closed.getsockname()[1]}")
             until(lambda: "finding" in server.request("/metrics")[2], "the store is diagnosed")
             events = Events(server)
-            self.assertIn("Redis", events.until("state")["problem"])
+            state = events.until("state")
+            self.assertIn("Redis", state["problem"])
+            self.assertIsNone(state["total"], "nothing is known")
+            self.assertEqual(server.request("/api/locks")[0], 503)
             self.assertEqual(server.request("/healthz")[0], 503)
             metrics = server.request("/metrics")[2]
             self.assertIn('syncguard_store_up{backend="redis"} 0', metrics)
@@ -149,7 +158,7 @@ class Limits(ServeTestCase):
 
     def test_GuessingTokensIsSlow(self):
         server = self.serve("--token-file", self.token_file())
-        statuses = [server.request("/metrics", headers=bearer(f"{number:032d}"))[0] for number in range(30)]
+        statuses = [server.request("/metrics", headers=bearer(f"{number:032d}"))[0] for number in range(100)]
         self.assertEqual(set(statuses), {401, 429})
         self.assertEqual(statuses[-1], 429)
         # The right one still works.
@@ -157,11 +166,24 @@ class Limits(ServeTestCase):
 
     def test_RefusesUnknownPathsAndMethods(self):
         server = self.serve()
+        until(lambda: server.request("/healthz")[0] == 200, "the store is read")
         for path in ("/x", "/../etc/passwd", "/api", "/page.css/", "//"):
             self.assertEqual(server.request(path)[0], 404, path)
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "NONSENSE"):
             self.assertEqual(server.request("/api/locks", method)[0], 405, method)
         self.assertEqual(server.request("/", "HEAD")[2], "")
+        self.assertEqual(server.request("/api/events", "HEAD")[0], 405)
+
+    def test_RequestsOfOtherSitesAreRefusedAndTakeNothingFromOthers(self):
+        server = self.serve()
+        until(lambda: server.request("/healthz")[0] == 200, "the store is read")
+        foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+        statuses = [server.request("/", headers=foreign)[0] for _ in range(300)]
+        self.assertEqual(set(statuses), {403, 429})
+        self.assertEqual(server.request("/healthz")[0], 200)
+        self.assertEqual(server.request("/", headers={**foreign, "Sec-Fetch-Mode": "navigate"})[0], 200)
+        own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+        self.assertEqual(server.request("/api/locks", headers=own)[0], 200)
 
     def raw(self, server, data):
         """Sends bytes, and returns what comes back until the server closes the connection, or its first kilobyte."""

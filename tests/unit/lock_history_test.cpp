@@ -84,6 +84,29 @@ TEST(LockHistory, KeepsTheLatestChanges) {
   EXPECT_EQ(history.changes().back().fence, Fence(LockHistory::max_changes + 10));
 }
 
+// A key beyond those that a scan keeps may be locked all the time.
+TEST(LockHistory, KeysThatAScanLeftOutDoNotChange) {
+  const auto full_scan = [](std::initializer_list<const char*> more) {
+    std::vector<ListedLock> locks;
+    for (std::size_t i = 0; i < Scan::max_locks; ++i) {
+      char key[16];
+      std::snprintf(key, sizeof key, "k%06zu", i);
+      locks.push_back(lock_of(key, "web", i + 1));
+    }
+    for (const char* key : more) locks.push_back(lock_of(key, "web", 1));
+    return scan_of(std::move(locks));
+  };
+  LockHistory history;
+  history.apply(full_scan({}));
+  auto update = history.apply(full_scan({"a"}));
+  EXPECT_THAT(update.removed, SizeIs(1)) << "no longer shown";
+  ASSERT_THAT(update.changes, SizeIs(1)) << "but not free";
+  EXPECT_EQ(update.changes.front().key, "a");
+  update = history.apply(full_scan({}));
+  ASSERT_THAT(update.changes, SizeIs(1));
+  EXPECT_EQ(update.changes.front().previous_fence, Fence(1));
+}
+
 TEST(Scan, LockThatAppearsTwiceCountsOnce) {
   auto scan = scan_of({lock_of("a", "old", 1)});
   scan.add({.locks = {lock_of("a", "new", 2)}, .cursor = "", .now = start});

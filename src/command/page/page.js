@@ -118,16 +118,16 @@ function toggle(key) {
 
 // Puts exactly these nodes into the parent, moving as few as possible, so that the focus stays where it is.
 function place(parent, wanted) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  const kept = new Set(wanted);
+  for (const node of [...parent.childNodes]) if (!kept.has(node)) node.remove();
   let next = parent.firstChild;
   for (const node of wanted) {
     if (node === next) next = next.nextSibling;
     else parent.insertBefore(node, next);
   }
-  while (next) {
-    const removed = next;
-    next = next.nextSibling;
-    removed.remove();
-  }
+  // A node that was moved has lost it.
+  if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
 }
 
 function renderTable(now) {
@@ -313,8 +313,9 @@ const handlers = {
     if (data.nowMs > 0) setClock(data.nowMs);
   },
   state(data) {
-    state.received = true;
-    Object.assign(state, { total: data.total, backend: data.backend, canBreak: data.canBreak, findings: data.findings });
+    // Before its first scan, the server knows no number.
+    state.received = data.total !== null;
+    Object.assign(state, { total: data.total ?? 0, backend: data.backend, canBreak: data.canBreak, findings: data.findings });
     const keys = new Set(data.locks.map((lock) => lock.key));
     for (const key of state.locks.keys()) if (!keys.has(key)) state.locks.delete(key);
     data.locks.forEach(setLock);
@@ -326,6 +327,7 @@ const handlers = {
     render();
   },
   update(data) {
+    state.received = true;
     state.total = data.total;
     setClock(data.nowMs);
     data.set.forEach(setLock);
@@ -369,21 +371,25 @@ async function readEvents() {
   expectMore();
   try {
     const response = await fetch("/api/events", { headers: authorization(), cache: "no-store", signal: abort.signal });
-    if (response.status === 401 || response.status === 429) return await signIn(response.status);
+    if (response.headers.has("WWW-Authenticate")) return await signIn(response.status);
     if (!response.ok) throw new Error((await response.text()).trim());
     connectionIs("live", "Live");
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let buffer = "";
+    let parts = [];
     for (;;) {
       const { value, done } = await reader.read();
-      if (done) return true;
+      if (done) return;
       expectMore();
-      const messages = (buffer + value).split("\n\n");
-      buffer = messages.pop();
+      parts.push(value);
+      // Data has no line breaks of its own: without one, no message is complete.
+      if (!value.includes("\n")) continue;
+      const messages = parts.join("").split("\n\n");
+      parts = [messages.pop()];
       messages.forEach(handleMessage);
     }
   } finally {
     clearTimeout(silence);
+    abort.abort();
   }
 }
 
@@ -411,7 +417,9 @@ function signIn(status) {
   const dialog = byId("sign-in");
   dialog.showModal();
   return new Promise((resolve) => dialog.addEventListener("close", () => {
-    token.set(byId("token").value.trim());
+    const given = byId("token").value.trim();
+    // Other characters cannot be sent in a header.
+    if (given) token.set(given.replace(/[^\x21-\x7e]/g, "?"));
     resolve();
   }, { once: true }));
 }
@@ -430,7 +438,9 @@ function askToBreak(key) {
 }
 
 async function breakLock() {
-  const { key, fence } = breaking;
+  const asked = breaking;
+  const { key, fence } = asked;
+  byId("break-confirm").disabled = true;
   let message = "";
   try {
     const response = await fetch("/api/break", {
@@ -441,6 +451,9 @@ async function breakLock() {
   } catch (error) {
     message = String(error);
   }
+  byId("break-confirm").disabled = false;
+  // The dialog may show another lock by now.
+  if (asked !== breaking) return;
   if (message) setText(byId("break-error"), message);
   else byId("break").close();
 }

@@ -1,7 +1,7 @@
 // Behavior of the SQLite backend only: its files, full disks, other programs that use the file, killed processes.
 
-#include "fixture.hpp"
 #include "backends/sqlite/wake_files.hpp"
+#include "fixture.hpp"
 #include "support/expect_error.hpp"
 #include "support/fork_when_idle.hpp"
 #include "support/in_child.hpp"

@@ -1,7 +1,7 @@
 // The SQLite backend against other users of the host: files, folders, links and database contents that they prepared.
 
-#include "fixture.hpp"
 #include "backends/sqlite/wake_files.hpp"
+#include "fixture.hpp"
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
