@@ -6,6 +6,7 @@
 #include "support/expect_error.hpp"
 #include "support/fork_when_idle.hpp"
 #include "support/storm.hpp"
+#include "support/watch_through_restart.hpp"
 
 #include <syncguard/async.hpp>
 
@@ -406,6 +407,13 @@ TEST(PostgresFailures, StoppedServerEndsPendingOperationsAndIsReconnected) {
     EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("held"); }); }));
     EXPECT_TRUE(locks.owns(lease.id())) << "the lock must survive the restart";
   }
+}
+
+TEST(PostgresFailures, WatchContinuesAfterRestart) {
+  PostgresServer server;
+  setup_postgres_schema({.connection = server.url()});
+  expect_watch_continues_after_restart(
+      server.url(), [&] { server.stop_fast(); }, [&] { server.start(); });
 }
 
 TEST(PostgresFailures, ProcessesKilledAtAnyTimeBlockNoOtherAndLoseNoCounter) {

@@ -149,6 +149,8 @@ class PostgresFixture : public BackendFixture {
     return !server().execute("SELECT 1 FROM " + locks_ + " WHERE key = $1", {key.str()}).empty();
   }
   std::optional<std::string> url() override { return url_; }
+  // The other kinds of connections run the same statements.
+  std::size_t many_locks() override { return url_.find("?application_name=") != std::string::npos ? 10'000 : 300; }
   std::shared_ptr<void> silence() override {
     server().own().pause();
     return {this, [](void*) { server().own().resume(); }};

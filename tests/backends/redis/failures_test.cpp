@@ -10,6 +10,7 @@
 #include "support/signal.hpp"
 #include "support/storm.hpp"
 #include "support/tcp_connections.hpp"
+#include "support/watch_through_restart.hpp"
 
 #include <syncguard/async.hpp>
 #include <syncguard/backend.hpp>
@@ -62,6 +63,12 @@ TEST(RedisFailures, NextOperationReconnectsToRestartedServer) {
   EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
   EXPECT_TRUE(locks.is_locked("key"));
   EXPECT_TRUE(locks.owns(lease.id()));
+}
+
+TEST(RedisFailures, WatchContinuesAfterRestart) {
+  RedisServer server;
+  expect_watch_continues_after_restart(
+      server.url(), [&] { server.kill(); }, [&] { server.start(); });
 }
 
 TEST(RedisFailures, OperationWaitingForConnectionUsesNewOne) {

@@ -48,6 +48,7 @@ class SqliteFixture : public BackendFixture {
     return !execute("SELECT 1 FROM syncguard_locks WHERE key = ?1", {key.str()}).empty();
   }
   std::optional<std::string> url() override { return "sqlite:" + path().string(); }
+  std::size_t many_locks() override { return 10'000; }
   // Another program holds the write lock of the database. Reads continue: nothing can block them.
   std::shared_ptr<void> silence() override {
     auto writer = std::make_shared<SqliteClient>(path());
