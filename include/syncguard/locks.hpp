@@ -136,7 +136,7 @@ class SYNCGUARD_EXPORT Locks {
              std::stop_token stop = {}) const;
   /// Releases the lock of another holder, for operators: its holder no longer works, and its ttl is too long to wait.
   /// Only if the lock still has this fence. Returns false if it has not, or if the key is free. Logs a warning. The
-  /// holder is not told: it finds out at its next renewal, and only checked fences stop it until then.
+  /// holder is not notified: it finds out at its next renewal, and only checked fences stop it until then.
   bool break_lock(const Key& key, Fence fence, std::stop_token stop = {}) const;
   /// The key's fence counter: the newest fence that was granted. Zero if the key was never locked.
   [[nodiscard]] Fence fence(const Key& key, std::stop_token stop = {}) const;

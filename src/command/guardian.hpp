@@ -1,10 +1,7 @@
 // The process between `syncguard run` and the command that it runs. It is the command's parent, holds the deadline of
 // the lock, and ends the command's process group when the lock can no longer be relied on, even if syncguard itself is
 // stopped or killed.
-//
-//   syncguard ──socket──▶ guardian ──fork──▶ the command, in a process group of its own
-//   renews the lock,      holds the deadline,
-//   sends each deadline   kills the group
+// ARCHITECTURE.md shows the three processes.
 //
 // The guardian does nothing else: no client, no thread, no output.
 #pragma once

@@ -183,7 +183,7 @@ TEST_F(Command, ShowsNoPartOfUnescapedPassword) {
 #if SYNCGUARD_HAS_FIRESTORE
 // gRPC logs an error if it cannot parse the credentials file.
 TEST_F(Command, PrintsOnlyJsonIfGrpcFails) {
-  std::ofstream(folder.path() / "credentials.json") << R"({"type":"no such type"})";
+  std::ofstream(folder.path() / "credentials.json") << R"({"type":"service_account"})";
   const auto outcome = in_shell("unset FIRESTORE_EMULATOR_HOST GRPC_VERBOSITY; GOOGLE_APPLICATION_CREDENTIALS=" +
                                 (folder.path() / "credentials.json").string() +
                                 " " SYNCGUARD_COMMAND " --json --url firestore://project is-locked key");

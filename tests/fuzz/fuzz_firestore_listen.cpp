@@ -1,6 +1,6 @@
-// Whatever a peer sends on a Listen stream: waiters of a document that is reported gone are woken, nothing else is
+// For any responses on a Listen stream, the waiters of a document that is reported deleted are woken, nothing else is
 // called, and the bookkeeping stays consistent. The input is a list of responses, each after a byte with its length; a
-// length of zero changes who waits instead.
+// length of zero adds or removes a waiter instead.
 
 #include "backends/firestore/watches.hpp"
 

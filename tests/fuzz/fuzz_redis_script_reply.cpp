@@ -67,6 +67,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       decode(extend_reply, *reply);
       decode(is_locked_reply, *reply);
       decode(lookup_reply, *reply);
+      decode(list_reply, *reply);
+      decode(inspect_reply, *reply);
+      decode(break_lock_reply, *reply);
+      decode(raise_fence_reply, *reply);
       decode_answer_of_sentinel(*reply);
       decode_answer_to_wait(*reply);
     }

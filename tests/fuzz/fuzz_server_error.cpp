@@ -1,5 +1,4 @@
-// Whatever a server says when it refuses: an error with a code of ours, whose message is ours alone. The server's words
-// are its cause.
+// Every error of a server becomes a LockError whose message contains none of the server's text. That text is its cause.
 
 #include "core/causes.hpp"
 

@@ -39,7 +39,7 @@ TEST(LockHistory, FirstScanSetsLocksWithoutChanges) {
   EXPECT_FALSE(update.is_empty());
 }
 
-TEST(LockHistory, EmptyFirstScanIsNews) {
+TEST(LockHistory, FirstScanIsReportedEvenIfEmpty) {
   LockHistory history;
   EXPECT_FALSE(history.apply(scan_of({})).is_empty());
   EXPECT_TRUE(history.apply(scan_of({})).is_empty());
@@ -67,7 +67,7 @@ TEST(LockHistory, ExtensionIsSetButNoChange) {
   EXPECT_THAT(update.changes, IsEmpty());
 }
 
-TEST(LockHistory, SameLocksAreNoNews) {
+TEST(LockHistory, UnchangedLocksAreNotReported) {
   LockHistory history;
   history.apply(scan_of({lock_of("a", "web", 1)}));
   EXPECT_TRUE(history.apply(scan_of({lock_of("a", "web", 1)}, start + 1s)).is_empty());

@@ -111,11 +111,12 @@ void check_tables(const Rows& rows, const FoundTables& found, const Tables& tabl
   if (!there(locks)) missing = tables.locks();
   if (!there(counters)) missing += (missing.empty() ? "" : " and ") + tables.counters();
   if (!missing.empty()) {
-    findings.push_back(failure("tables", missing + " not there", run_setup));
+    const bool both = !there(locks) && !there(counters);
+    findings.push_back(failure("tables", missing + (both ? " do" : " does") + " not exist", run_setup));
     return;
   }
   findings.push_back(fine("tables", tables.locks() + " of " + found.locks->owner + " and " + tables.counters() +
-                                        " of " + found.counters->owner + " are there"));
+                                        " of " + found.counters->owner + " exist"));
 
   const auto denied = rows.text(locks, refused).empty() ? rows.text(counters, refused) : rows.text(locks, refused);
   if (denied.empty()) {
@@ -162,7 +163,7 @@ void check_tables(const Rows& rows, const FoundTables& found, const Tables& tabl
   }
 
   if (!there(waiters)) {
-    findings.push_back(warning("queue", tables.waiters() + " not there, so waiters poll", run_setup));
+    findings.push_back(warning("queue", tables.waiters() + " does not exist, so waiters poll", run_setup));
   } else if (!found.owns_queue()) {
     findings.push_back(warning("queue",
                                tables.waiters() + " belongs to " + found.waiters->owner +
@@ -176,7 +177,7 @@ void check_tables(const Rows& rows, const FoundTables& found, const Tables& tabl
         warning("queue", tables.waiters() + " was created by an older version: distant waiters get too little time",
                 run_setup));
   } else {
-    findings.push_back(fine("queue", tables.waiters() + " is there: waiters are served in order"));
+    findings.push_back(fine("queue", tables.waiters() + " exists: waiters are served in order"));
   }
 }
 
@@ -285,8 +286,8 @@ asio::awaitable<std::optional<Security>> check_listening(Session& session, CallL
     std::string sql = "SELECT pg_notify('syncguard_wake', $1)";
     std::vector<std::string> values = {id.str()};
     (void)co_await session.ask(std::move(sql), std::move(values), limits);
-    const auto scoped_timeout = std::min(limits.deadline, steady_clock::now() + std::chrono::seconds(1));
-    const auto result = co_await received_wake_up.wait(scoped_timeout, limits.stop);
+    const auto deadline = std::min(limits.deadline, steady_clock::now() + std::chrono::seconds(1));
+    const auto result = co_await received_wake_up.wait(deadline, limits.stop);
     async::expect_no_stop(limits.stop);
     findings.push_back(result == async::WaitResult::set
                            ? fine("listening", "waiters are woken")

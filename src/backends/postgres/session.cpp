@@ -87,8 +87,10 @@ asio::awaitable<std::shared_ptr<const Statements>> Session::check_tables(CallLim
       std::string missing;
       if (!found->locks) missing += names_.locks();
       if (!found->counters) missing += (missing.empty() ? "" : " and ") + names_.counters();
+      const bool both = !found->locks && !found->counters;
       throw LockError(ErrorCode::invalid_argument,
-                      missing + " not there: run setup_postgres_schema or `syncguard setup`, or name the tables");
+                      missing + (both ? " do" : " does") +
+                          " not exist: run setup_postgres_schema or `syncguard setup`, or name the tables");
     }
     resolved = names_.in_schemas(found->locks->schema, found->counters->schema);
     if (found->owns_queue() && found->waiters->usable) {
@@ -306,7 +308,8 @@ void Session::cancel(const std::shared_ptr<Pending>& pending, steady_clock::dura
       }
       // One thread per request, and only a few in total, because PQcancel has no timeout and blocks while the server
       // hangs. A server that does not answer one cancel request would not answer more.
-      if (!*is_canceling && self->canceling_->fetch_add(1) < max_canceling_threads) {
+      const bool may_cancel = !*is_canceling;
+      if (may_cancel && self->canceling_->fetch_add(1) < max_canceling_threads) {
         *is_canceling = true;
         try {
           os::start_thread("syncguard-pg", [cancel_request, is_canceling, running = self->canceling_] {
@@ -319,7 +322,7 @@ void Session::cancel(const std::shared_ptr<Pending>& pending, steady_clock::dura
           --*self->canceling_;
           self->log_.debug("cannot start a thread to cancel the PostgreSQL request");
         }
-      } else if (!*is_canceling) {
+      } else if (may_cancel) {
         --*self->canceling_;
       }
       (void)co_await slow->reply.ready().wait(steady_clock::now() + cancel_interval);

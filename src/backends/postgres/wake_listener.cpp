@@ -134,6 +134,7 @@ asio::awaitable<void> WakeListener::listen_until_lost() {
   using Clock = std::chrono::steady_clock;
   auto next_heartbeat = Clock::now();
   auto next_lapsed_check = Clock::time_point::max();
+  Clock::time_point last_foreign_turn{};
   for (;;) {
     const auto payloads = co_await connection->notifications(std::min(next_heartbeat, next_lapsed_check));
     for (const auto& payload : payloads) {
@@ -141,9 +142,10 @@ asio::awaitable<void> WakeListener::listen_until_lost() {
       const LockId notified(payload);
       if (waiters_.contains(notified)) {
         waiters_.wake(notified);
-      } else if (next_lapsed_check == Clock::time_point::max()) {
+      } else {
         // A waiter of another client was notified. It may be dead, and may be ahead of a waiter of this client.
-        next_lapsed_check = Clock::now() + lapsed_after;
+        last_foreign_turn = Clock::now();
+        next_lapsed_check = std::min(next_lapsed_check, last_foreign_turn + lapsed_after);
       }
     }
     std::shared_ptr<const Statements> sql;
@@ -156,7 +158,9 @@ asio::awaitable<void> WakeListener::listen_until_lost() {
     if (now < next_heartbeat && now < next_lapsed_check) continue;
     const bool heartbeat_is_due = now >= next_heartbeat;
     if (heartbeat_is_due) next_heartbeat = now + heartbeat_interval;
-    next_lapsed_check = Clock::time_point::max();
+    // The turn that was given last may not have lapsed yet.
+    const auto last_turn_lapses = last_foreign_turn + lapsed_after;
+    next_lapsed_check = last_turn_lapses > now ? last_turn_lapses : Clock::time_point::max();
     const auto waiters = waiter_ids();
     if (waiters == "{}" || !sql) continue;
     // PostgreSQL's timeouts are ints.

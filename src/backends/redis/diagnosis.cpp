@@ -107,13 +107,13 @@ Finding replication(const Info& info, Failover failover) {
                  "check fences in the store that the lock protects; min-replicas-to-write reduces the risk");
 }
 
-// A master that was cut off from its replicas goes on granting locks while the promoted replica grants the same ones.
+// A master that was cut off from its replicas keeps granting locks while the promoted replica grants the same ones.
 Finding min_replicas_to_write(const Info& info) {
   const std::string check = "min-replicas-to-write";
   if (!info.value("min_slaves_good_slaves").empty()) {
     return fine(check, "set: a master that is cut off from its replicas stops granting locks");
   }
-  return warning(check, "not set: a master that is cut off from its replicas goes on granting locks",
+  return warning(check, "not set: a master that is cut off from its replicas keeps granting locks",
                  "set min-replicas-to-write 1 and min-replicas-max-lag 10 on all servers");
 }
 

@@ -1,5 +1,6 @@
 // How the PostgreSQL backend connects: passwords that expire, limits of the server, servers that change.
 
+#include "core/causes.hpp"
 #include "fixture.hpp"
 #include "servers/counting_proxy.hpp"
 #include "support/counted_connections.hpp"
@@ -275,6 +276,10 @@ TEST_F(PostgresConnections, InvalidOptionsAreRejected) {
     ASSERT_TRUE(error) << url;
     EXPECT_EQ(error->code(), ErrorCode::invalid_argument) << url << ": " << error->what();
     EXPECT_FALSE(error->retryable());
+    // What people see says why: the server of this test has no TLS.
+    if (url.ends_with("sslmode=require")) {
+      EXPECT_THAT(core::message_with_causes(*error), HasSubstr("SSL"));
+    }
   }
 }
 

@@ -32,7 +32,8 @@ TEST_F(PostgresDiagnosis, PassesAfterSetup) {
 
 TEST_F(PostgresDiagnosis, FailsWithoutTablesUntilSetup) {
   server.execute("DROP TABLE syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters");
-  EXPECT_THAT(verdict("tables"), StartsWith("failure: \"syncguard_locks\" and \"syncguard_fence_counters\" not there"));
+  EXPECT_THAT(verdict("tables"),
+              StartsWith("failure: \"syncguard_locks\" and \"syncguard_fence_counters\" do not exist"));
   auto locks = client();
   EXPECT_THAT(locks.setup(), HasSubstr("created"));
   EXPECT_THAT(locks.setup(), HasSubstr("already exist"));
@@ -51,7 +52,7 @@ TEST_F(PostgresDiagnosis, ReportsTableProblems) {
   server.execute("ALTER TABLE syncguard_locks ALTER COLUMN expires_at_ms TYPE integer");
   EXPECT_EQ(verdict("columns"), "failure: missing, or of another type: expires_at_ms bigint");
   server.execute("DROP TABLE syncguard_locks_waiters");
-  EXPECT_THAT(verdict("queue"), StartsWith("warning: \"public\".\"syncguard_locks_waiters\" not there"));
+  EXPECT_THAT(verdict("queue"), StartsWith("warning: \"public\".\"syncguard_locks_waiters\" does not exist"));
 }
 
 TEST_F(PostgresDiagnosis, ReportsThatWaitersAreNotWoken) {

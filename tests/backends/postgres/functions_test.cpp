@@ -101,7 +101,7 @@ TEST_F(PostgresFunctions, PlainStatementsServeUntilSetup) {
   EXPECT_EQ(calls("acquire"), 1);
 }
 
-TEST_F(PostgresFunctions, FunctionsThatDisappearAreDoneWithout) {
+TEST_F(PostgresFunctions, StatementsServeIfFunctionsDisappear) {
   auto locks = client();
   auto lease = locks.acquire("key");
   drop_functions();

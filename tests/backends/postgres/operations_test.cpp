@@ -322,7 +322,7 @@ TEST_F(Postgres, ErrorNamesWhatIsMissing) {
   const auto error = error_of([&] { (void)locks.try_acquire("key"); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
-  EXPECT_THAT(error->what(), HasSubstr("\"syncguard_fence_counters\" not there"));
+  EXPECT_THAT(error->what(), HasSubstr("\"syncguard_fence_counters\" does not exist"));
   EXPECT_THAT(error->what(), Not(HasSubstr("\"syncguard_locks\"")));
   setup_postgres_schema({.connection = server.url()});
   EXPECT_TRUE(locks.try_acquire("key")) << "the tables must be checked again";

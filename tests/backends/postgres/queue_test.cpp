@@ -79,6 +79,28 @@ TEST_F(PostgresQueue, WaiterThatLostItsTurnUnnoticedIsWokenByNextRelease) {
   EXPECT_LT(steady_clock::now() - start, soon);
 }
 
+// A check for turns that were not taken is scheduled when a turn is given. The next turn, given shortly before that
+// check, needs a check of its own.
+TEST_F(PostgresQueue, TurnGivenShortlyBeforeACheckIsCheckedToo) {
+  auto locks = client();
+  auto waiter = client();
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, reservation_ms) VALUES ('key', $1, " +
+                     server_now + ", 300)",
+                 {LockId::generate().str()});
+  std::thread waiting([&] {
+    EXPECT_TRUE(waiter.acquire("key", {.wait = {.timeout = 10min, .retry_delay = 5min, .max_delay = 5min}}));
+  });
+  expect_waiters(2);
+  server.execute("SELECT pg_notify('syncguard_wake', $1)", {LockId::generate().str()});
+  std::this_thread::sleep_for(250ms);
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(lease.release());
+  waiting.join();
+  // Less than the interval of heartbeats, which check as well.
+  EXPECT_LT(steady_clock::now() - start, 5s);
+}
+
 TEST_F(PostgresQueue, DeadWaitersDelayOthersAtMostHalfASecond) {
   auto locks = client();
   auto waiter = client();
@@ -97,21 +119,21 @@ TEST_F(PostgresQueue, DeadWaitersDelayOthersAtMostHalfASecond) {
   }));
 }
 
-struct PostgresDeadHeads : PostgresQueue {
+struct PostgresDeadWaiters : PostgresQueue {
   const QueueOfKey queue{.url = server.url(),
                          .clear = [this] { server.execute("DELETE FROM syncguard_locks_waiters"); },
                          .expect_waiters = [this](int count) { expect_waiters(count); }};
 };
 
-TEST_F(PostgresDeadHeads, FrozenWaitersTogetherCostLiveOnesHalfASecond) {
+TEST_F(PostgresDeadWaiters, FrozenWaitersTogetherCostLiveOnesHalfASecond) {
   expect_dead_waiters_cost_half_a_second(queue, &WaitingProcesses::freeze);
 }
 
-TEST_F(PostgresDeadHeads, KilledWaitersTogetherCostLiveOnesHalfASecond) {
+TEST_F(PostgresDeadWaiters, KilledWaitersTogetherCostLiveOnesHalfASecond) {
   expect_dead_waiters_cost_half_a_second(queue, &WaitingProcesses::kill);
 }
 
-TEST_F(PostgresDeadHeads, HalfOpenConnectionOfAWaiterCostsLiveOnesHalfASecond) {
+TEST_F(PostgresDeadWaiters, HalfOpenConnectionOfAWaiterCostsLiveOnesHalfASecond) {
   steady_clock::duration took{};
   EXPECT_TRUE(succeeds_once([&] {
     server.execute("DELETE FROM syncguard_locks_waiters");

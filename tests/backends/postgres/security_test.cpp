@@ -113,6 +113,12 @@ struct PostgresSecurity : Postgres {
     EXPECT_TRUE(locks.lookup(lease.id()));
     EXPECT_TRUE(locks.get_by_key("key"));
     EXPECT_FALSE(locks.is_locked("nothing")) << "also runs the cleanup";
+    EXPECT_EQ(locks.list({.prefix = "k"}).locks.size(), 1U);
+    EXPECT_TRUE(locks.inspect("key").lock);
+    EXPECT_EQ(locks.clean_up().count, 0U);
+    EXPECT_EQ(locks.raise_fence("raised", Fence(7)), Fence(7));
+    const auto broken = other.acquire("broken");
+    EXPECT_TRUE(locks.break_lock("broken", broken.fence()));
     std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", patient)); });
     EXPECT_TRUE(eventually([&] { return server.execute("SELECT 1 FROM syncguard_locks_waiters").starts_with('1'); }));
     EXPECT_TRUE(lease.release());
@@ -265,7 +271,7 @@ TEST_F(PostgresSecurity, AdvisoryLockOfAnotherRoleTimesOutAndIsReported) {
               StartsWith("fine"));
 }
 
-TEST_F(PostgresSecurity, ListeningTeachesNoLockId) {
+TEST_F(PostgresSecurity, NotificationsRevealNoLockId) {
   // A role that may only connect.
   server.execute("CREATE ROLE listening LOGIN");
   PostgresClient stranger(server.url_of("listening"));

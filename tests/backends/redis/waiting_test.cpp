@@ -233,11 +233,11 @@ TEST_F(RedisWaiting, ChannelsShowNoLockId) {
 
 TEST_F(RedisWaiting, WaiterOfOlderVersionIsWokenOnChannelOfItsId) {
   const auto id = LockId::generate().str();
-  const timeval scoped_timeout{.tv_sec = 20, .tv_usec = 0};
+  const timeval timeout{.tv_sec = 20, .tv_usec = 0};
   const std::unique_ptr<redisContext, void (*)(redisContext*)> older(
-      redisConnectUnixWithTimeout(server.unix_socket().c_str(), scoped_timeout), redisFree);
+      redisConnectUnixWithTimeout(server.unix_socket().c_str(), timeout), redisFree);
   ASSERT_TRUE(older);
-  redisSetTimeout(older.get(), scoped_timeout);
+  redisSetTimeout(older.get(), timeout);
   freeReplyObject(redisCommand(older.get(), "SUBSCRIBE syncguard-wake:%s", id.c_str()));
   server.command({"ZADD", "syncguard-queue:key", "1763256000123240", id});
   auto lease = holder.acquire("key");
