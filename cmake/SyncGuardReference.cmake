@@ -4,7 +4,8 @@ if(NOT SyncGuard_DOXYGEN)
   return()
 endif()
 
-file(GLOB documents CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/*.md" "${PROJECT_SOURCE_DIR}/docs/*.md" "${PROJECT_SOURCE_DIR}/docs/adr/*.md")
+file(GLOB documents CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/*.md" "${PROJECT_SOURCE_DIR}/bench/*.md" "${PROJECT_SOURCE_DIR}/docs/*.md"
+  "${PROJECT_SOURCE_DIR}/docs/adr/*.md")
 list(TRANSFORM documents PREPEND "\"")
 list(TRANSFORM documents APPEND "\"")
 list(JOIN documents " " SYNCGUARD_DOCUMENTS)
