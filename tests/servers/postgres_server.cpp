@@ -202,6 +202,10 @@ void PgBouncer::start(const PostgresServer& server, int port) {
   }
 }
 
+void PgBouncer::restart_if_ended(const PostgresServer& server) {
+  if (!process_->is_running()) start(server, port_);
+}
+
 std::string PgBouncer::url(const std::string& options) const {
   return "postgres://postgres@127.0.0.1:" + std::to_string(port_) + "/postgres" + options;
 }

@@ -74,6 +74,9 @@ class PgBouncer {
 
   [[nodiscard]] int port() const noexcept { return port_; }
   [[nodiscard]] std::string url(const std::string& options = "") const;
+  // Starts it again if it has crashed, as a service manager would. PgBouncer 1.18 crashes if a client closes the
+  // connection of a cancel request early ("bad client state").
+  void restart_if_ended(const PostgresServer& server);
 
  private:
   void start(const PostgresServer& server, int port);

@@ -25,6 +25,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -40,6 +41,8 @@ using Properties = std::map<std::string, std::string>;
 struct Server {
   std::shared_ptr<void> keeps_running;
   Properties properties;
+  // Called several times a second, if set.
+  std::function<void()> maintain{};
 };
 
 Server start_server(const std::string& name) {
@@ -54,7 +57,8 @@ Server start_server(const std::string& name) {
     return {postgres,
             {{"folder", postgres->server.file("").string()},
              {"port", std::to_string(postgres->server.port())},
-             {"pooler_port", std::to_string(postgres->pooler.port())}}};
+             {"pooler_port", std::to_string(postgres->pooler.port())}},
+            [postgres = postgres.get()] { postgres->pooler.restart_if_ended(postgres->server); }};
   }
 #endif
 #if SYNCGUARD_HAS_FIRESTORE
@@ -94,7 +98,11 @@ void serve(const std::string& name, const std::filesystem::path& file, int runne
   ready();
   std::array<pollfd, 2> ends{
       {{.fd = runner, .events = POLLIN, .revents = 0}, {.fd = terminated, .events = POLLIN, .revents = 0}}};
-  while (poll(ends.data(), ends.size(), -1) < 0 && errno == EINTR) {
+  constexpr int interval_ms = 100;
+  for (;;) {
+    const int ended = poll(ends.data(), ends.size(), server.maintain ? interval_ms : -1);
+    if (ended > 0 || (ended < 0 && errno != EINTR)) break;
+    if (server.maintain) server.maintain();
   }
   server.keeps_running.reset();
   // Files that test programs have made, such as NAME-PID.database-0.

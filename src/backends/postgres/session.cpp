@@ -312,7 +312,11 @@ void Session::cancel(const std::shared_ptr<Pending>& pending, steady_clock::dura
       if (may_cancel && self->canceling_->fetch_add(1) < max_canceling_threads) {
         *is_canceling = true;
         try {
-          os::start_thread("syncguard-pg", [cancel_request, is_canceling, running = self->canceling_] {
+          // PgBouncer 1.18 crashes if the process ends, and with it the connection, before the cancel request was
+          // passed on to the server.
+          auto delays_exit = std::make_shared<os::DelaysExit>();
+          os::start_thread("syncguard-pg", [cancel_request, is_canceling, running = self->canceling_,
+                                            delays_exit = std::move(delays_exit)] {
             cancel_request();
             *is_canceling = false;
             --*running;
