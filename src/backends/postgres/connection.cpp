@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <functional>
 #include <system_error>
@@ -51,6 +52,35 @@ bool is_local(int socket) {
     return IN6_ARE_ADDR_EQUAL(&address, &own_address) || IN6_IS_ADDR_LOOPBACK(&address);
   }
   return false;
+}
+
+// A thread of this process that cancels a request. The threads of a parent process do not exist in a forked child.
+struct CancelThread {
+  unsigned fork_generation = 0;
+  // A hash of the server's address. Zero if there is no thread.
+  std::uint32_t server = 0;
+};
+
+// A thread is blocked while its server hangs. The limit for each server keeps requests to other servers cancelable. A
+// silent network ends the thread by TCP keep-alive. There is no mutex, because a forked child could find it locked.
+constexpr int max_cancel_threads_per_server = 4;
+std::array<std::atomic<CancelThread>, 16> cancel_threads{};
+
+// Returns null if there are too many. The thread counts until the pointer is destroyed.
+std::shared_ptr<std::atomic<CancelThread>> add_cancel_thread(const std::string& server) {
+  const CancelThread added{os::fork_generation(), static_cast<std::uint32_t>(std::hash<std::string>{}(server)) | 1U};
+  const auto of_this_server = std::ranges::count_if(cancel_threads, [&](const CancelThread& thread) {
+    return thread.fork_generation == added.fork_generation && thread.server == added.server;
+  });
+  if (of_this_server >= max_cancel_threads_per_server) return nullptr;
+  for (auto& place : cancel_threads) {
+    CancelThread before = place;
+    const bool is_free = before.server == 0 || before.fork_generation != added.fork_generation;
+    if (is_free && place.compare_exchange_strong(before, added)) {
+      return {&place, [](std::atomic<CancelThread>* ended) { *ended = CancelThread{}; }};
+    }
+  }
+  return nullptr;
 }
 
 std::string error_message(const PGconn* connection) { return PQerrorMessage(connection); }
@@ -337,11 +367,28 @@ bool Connection::is_usable() {
   return poll(&waiting, 1, 0) == 0;
 }
 
-std::function<void()> Connection::cancel_function() const {
-  return [request = cancel_] {
-    std::array<char, 256> error{};
-    if (request) PQcancel(request.get(), error.data(), static_cast<int>(error.size()));
-  };
+// A server that does not answer one cancel request would not answer more.
+void Connection::request_cancel() {
+  if (!cancel_ || canceling_->exchange(true)) return;
+  auto counted = add_cancel_thread(std::string(PQhost(connection_)) + ':' + PQport(connection_));
+  if (!counted) {
+    *canceling_ = false;
+    return;
+  }
+  try {
+    // PgBouncer 1.18 crashes if the process ends, and with it the connection, before the cancel request was passed on
+    // to the server.
+    auto delays_exit = std::make_shared<os::DelaysExit>();
+    os::start_thread("syncguard-pg", [request = cancel_, canceling = canceling_, counted = std::move(counted),
+                                      delays_exit = std::move(delays_exit)] {
+      std::array<char, 256> error{};
+      PQcancel(request.get(), error.data(), static_cast<int>(error.size()));
+      *canceling = false;
+    }).detach();
+  } catch (const std::system_error&) {
+    *canceling_ = false;
+    throw;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

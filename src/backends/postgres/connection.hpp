@@ -11,9 +11,9 @@
 #include <asio/awaitable.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -101,9 +101,11 @@ class Connection {
   // False after the connection was lost, or closed by the server while idle.
   [[nodiscard]] bool is_usable();
 
-  // Returns a function that asks the server to cancel the current run(). Any thread may call it, even after this
-  // connection was destroyed. It blocks for as long as connecting takes.
-  [[nodiscard]] std::function<void()> cancel_function() const;
+  // Asks the server to cancel the current run(), on a thread of its own: libpq's call has no timeout, and blocks while
+  // the server hangs. Does nothing while the previous request of this connection is still on its way, or if too many
+  // are: at most four for each server and sixteen in this process. The thread may outlive this connection. Throws
+  // std::system_error if no thread can be started.
+  void request_cancel();
 
   // For a listening connection: waits for notifications and returns their payloads; empty if none arrives by the given
   // time. Throws LockError if the connection is lost.
@@ -124,6 +126,8 @@ class Connection {
 
   pg_conn* const connection_;
   const std::shared_ptr<pg_cancel> cancel_;
+  // Whether the thread of request_cancel() is running.
+  const std::shared_ptr<std::atomic<bool>> canceling_ = std::make_shared<std::atomic<bool>>(false);
   asio::posix::stream_descriptor descriptor_;
   bool closed_ = false;
   // The number of bytes since the last request or notification.

@@ -2,7 +2,6 @@
 
 #include "async/event.hpp"
 #include "async/spawn.hpp"
-#include "os/threads.hpp"
 #include "postgres_sql.hpp"
 
 #include <algorithm>
@@ -24,7 +23,6 @@ constexpr milliseconds lock_timeout_margin{40};
 // How long a server may take to end a canceled request before its connection is closed.
 constexpr std::chrono::seconds max_drain{10};
 constexpr milliseconds cancel_interval{250};
-constexpr int max_canceling_threads = 4;
 // How often a client without functions checks whether setup has installed them.
 constexpr std::chrono::minutes function_check_interval{1};
 // The verdict of a function that did nothing because its transaction is not READ COMMITTED.
@@ -294,40 +292,19 @@ void Session::cancel(const std::shared_ptr<Pending>& pending, steady_clock::dura
   const auto end = steady_clock::now() + std::max<steady_clock::duration>(max_drain, 3 * timeout);
   auto cancel_until_done = [](std::shared_ptr<Session> self, std::shared_ptr<Pending> slow,
                               steady_clock::time_point until) -> asio::awaitable<void> {
-    const auto is_canceling = std::make_shared<std::atomic<bool>>(false);
     for (;;) {
-      std::function<void()> cancel_request;
       {
         const std::lock_guard lock(self->mutex_);
         if (slow->ended) co_return;
-        cancel_request = slow->pooled.connection->cancel_function();
         if (steady_clock::now() >= until) {
           slow->pooled.connection->close();
           co_return;
         }
-      }
-      // One thread per request, and only a few in total, because PQcancel has no timeout and blocks while the server
-      // hangs. A server that does not answer one cancel request would not answer more.
-      const bool may_cancel = !*is_canceling;
-      if (may_cancel && self->canceling_->fetch_add(1) < max_canceling_threads) {
-        *is_canceling = true;
         try {
-          // PgBouncer 1.18 crashes if the process ends, and with it the connection, before the cancel request was
-          // passed on to the server.
-          auto delays_exit = std::make_shared<os::DelaysExit>();
-          os::start_thread("syncguard-pg", [cancel_request, is_canceling, running = self->canceling_,
-                                            delays_exit = std::move(delays_exit)] {
-            cancel_request();
-            *is_canceling = false;
-            --*running;
-          }).detach();
+          slow->pooled.connection->request_cancel();
         } catch (const std::system_error&) {
-          *is_canceling = false;
-          --*self->canceling_;
           self->log_.debug("cannot start a thread to cancel the PostgreSQL request");
         }
-      } else if (may_cancel) {
-        --*self->canceling_;
       }
       (void)co_await slow->reply.ready().wait(steady_clock::now() + cancel_interval);
     }

@@ -73,8 +73,6 @@ class Session : public std::enable_shared_from_this<Session> {
   const Log log_;
   const Tables names_;
   const std::shared_ptr<Pool> pool_;
-  // The number of threads that cancel requests. Limited, because each blocks while the server hangs.
-  const std::shared_ptr<std::atomic<int>> canceling_ = std::make_shared<std::atomic<int>>(0);
   // Null if listening is turned off.
   std::shared_ptr<WakeListener> wake_listener_;
 

@@ -11,6 +11,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -240,28 +241,81 @@ TEST_F(PostgresConnections, PrimaryIsUsedAmongSeveralHosts) {
   EXPECT_TRUE(locks.try_acquire("key"));
 }
 
-TEST_F(PostgresConnections, CancelingOnHungServerNeedsFewThreads) {
-  constexpr int callers = 60;
-  auto locks = client("&operation_timeout=8s&pool=" + std::to_string(callers));
-  (void)locks.is_locked("key");
-  PostgresClient outsider(server);
-  outsider("BEGIN; SELECT pg_advisory_xact_lock(hashtext('key'))");
-  std::vector<std::thread> threads;
-  std::stop_source stop;
-  for (int i = 0; i < callers; ++i) {
-    threads.emplace_back([&] { (void)error_of([&] { (void)locks.try_acquire("key", {}, stop.get_token()); }); });
+// Calls that are blocked on the server by an advisory lock, until they are stopped.
+class BlockedCalls {
+ public:
+  BlockedCalls(const PostgresServer& server, std::vector<Locks> clients, int calls_per_client)
+      : server_(server), outsider_(server), clients_(std::move(clients)) {
+    outsider_("BEGIN; SELECT pg_advisory_xact_lock(hashtext('key'))");
+    for (auto& locks : clients_) {
+      for (int i = 0; i < calls_per_client; ++i) {
+        threads_.emplace_back([&] { (void)error_of([&] { (void)locks.try_acquire("key", {}, stop_.get_token()); }); });
+      }
+    }
+    EXPECT_TRUE(eventually([&] { return blocked() == std::ssize(threads_); }));
   }
-  EXPECT_TRUE(eventually([&] { return connections("wait_event_type = 'Lock'") == callers; }));
+  void stop() {
+    stop_.request_stop();
+    for (auto& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  [[nodiscard]] int blocked() const {
+    return std::stoi(server_.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"));
+  }
+  ~BlockedCalls() { stop(); }
+  BlockedCalls(const BlockedCalls&) = delete;
+  BlockedCalls& operator=(const BlockedCalls&) = delete;
+
+ private:
+  const PostgresServer& server_;
+  PostgresClient outsider_;
+  std::vector<Locks> clients_;
+  std::stop_source stop_;
+  std::vector<std::thread> threads_;
+};
+
+// The threads of this process that connect to PostgreSQL, or cancel a request there.
+std::ptrdiff_t postgres_threads() {
+  return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/task"), [](const auto& task) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    return name == "syncguard-pg";
+  });
+}
+
+TEST_F(PostgresConnections, CancelingOnHungServerNeedsFewThreads) {
+  std::vector<Locks> clients;
+  for (int i = 0; i < 6; ++i) clients.push_back(client("&operation_timeout=8s&listen_url=off&pool=10"));
+  BlockedCalls calls(server, clients, 10);
   server.pause();
-  stop.request_stop();
-  for (auto& thread : threads) thread.join();
+  calls.stop();
+  EXPECT_TRUE(eventually([&] { return postgres_threads() == 4; })) << postgres_threads();
   // Long enough for several attempts to cancel.
   std::this_thread::sleep_for(1500ms);
-  const auto tasks = std::filesystem::directory_iterator("/proc/self/task");
-  EXPECT_LE(std::distance(begin(tasks), end(tasks)), 20);
+  EXPECT_EQ(postgres_threads(), 4);
   server.resume();
-  outsider("COMMIT");
-  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
+  EXPECT_TRUE(eventually([&] { return postgres_threads() == 0 && calls.blocked() == 0; }));
+  EXPECT_FALSE(clients.front().is_locked("key"));
+}
+
+TEST_F(PostgresConnections, HungServerDoesNotPreventCancelingOnTheNextHost) {
+  const PostgresServer next;
+  setup_postgres_schema({.connection = next.url()});
+  auto locks = open("postgres://postgres@127.0.0.1:" + std::to_string(server.port()) +
+                    ",127.0.0.1:" + std::to_string(next.port()) +
+                    "/postgres?operation_timeout=10m&listen_url=off&pool=20&connect_timeout=2s");
+  BlockedCalls calls(server, {locks}, 10);
+  server.pause();
+  calls.stop();
+  EXPECT_TRUE(eventually([&] { return postgres_threads() >= 4; }));
+  {
+    BlockedCalls calls_to_next(next, {locks}, 1);
+    calls_to_next.stop();
+    EXPECT_TRUE(eventually([&] { return calls_to_next.blocked() == 0; }))
+        << "the statement must be canceled before its timeout of 10 minutes";
+  }
+  server.resume();
+  EXPECT_TRUE(eventually([&] { return calls.blocked() == 0; }));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
