@@ -1,6 +1,7 @@
 // Which Google Cloud credentials are used, and which errors unusable ones cause. The test's own TLS server takes the
 // place of Firestore.
 
+#include "scripted_documents.hpp"
 #include "servers/certificates.hpp"
 #include "servers/child_process.hpp"
 #include "servers/firestore_proxy.hpp"
@@ -19,20 +20,27 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace syncguard::testing {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 // Each test needs its own process, because gRPC reads the environment only once.
 struct FirestoreCredentials : public ::testing::Test {
@@ -156,9 +164,29 @@ TEST_F(FirestoreCredentials, UnusableFileIsNeverReplacedByAnotherAccount) {
 TEST_F(FirestoreCredentials, QuotaProjectIsSentWithEveryCall) {
   write(".config/gcloud/application_default_credentials.json",
         service_account(R"(,"quota_project_id":"project-that-pays")"));
+  constexpr std::int64_t in_thirty_thousand_years = 1'000'000'000'000'000;
+  std::mutex mutex;
+  std::set<std::pair<std::string, std::string>> projects;
+  std::atomic<bool> is_locked = false;
+  server.set_script([&, found = answer_with(lock_document(in_thirty_thousand_years, 1))](const std::string& method) {
+    const std::lock_guard lock(mutex);
+    projects.emplace(method, server.header("x-goog-user-project"));
+    if (method == "BatchGetDocuments") {
+      return is_locked ? found(method) : answer_missing({"locks/key", "fence_counters/fence:key"});
+    }
+    return FirestoreProxy::refuse(grpc::StatusCode::RESOURCE_EXHAUSTED);
+  });
+  expect_error(ErrorCode::rate_limited, [&] { (void)client().try_acquire("key"); });
+  expect_error(ErrorCode::rate_limited, [&] { (void)client().get_by_id(LockId::generate()); });
+  is_locked = true;
+  expect_error(ErrorCode::acquisition_timeout, [&] { (void)client().acquire("key", {.wait = {.timeout = 2s}}); });
+  {
+    const std::lock_guard lock(mutex);
+    const std::string project = "project-that-pays";
+    EXPECT_THAT(projects, UnorderedElementsAre(Pair("BatchGetDocuments", project), Pair("Commit", project),
+                                               Pair("Listen", project), Pair("RunQuery", project)));
+  }
   server.set_script([](const std::string&) { return FirestoreProxy::refuse(grpc::StatusCode::RESOURCE_EXHAUSTED); });
-  EXPECT_EQ(error().code(), ErrorCode::rate_limited);
-  EXPECT_EQ(server.header("x-goog-user-project"), "project-that-pays");
   setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "another-project", 1);
   EXPECT_EQ(error().code(), ErrorCode::rate_limited);
   EXPECT_EQ(server.header("x-goog-user-project"), "another-project");

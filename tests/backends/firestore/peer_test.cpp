@@ -1,5 +1,6 @@
 // Servers that are slow, silent, or not Firestore. The test provides them, without an emulator.
 
+#include "scripted_documents.hpp"
 #include "servers/firestore_proxy.hpp"
 #include "servers/loopback.hpp"
 #include "support/eventually.hpp"
@@ -35,20 +36,13 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-namespace wire = firestore::wire;
-
-const std::string documents = "projects/project/databases/(default)/documents/";
 
 struct FirestorePeer : public ::testing::Test {
   // There is no emulator to forward to: every script answers itself.
   FirestoreProxy server{"127.0.0.1:1"};
 
   // A reply to is_locked("key"): there is no such lock.
-  static FirestoreProxy::Reply nothing_found() {
-    wire::BatchGetDocumentsResponse response;
-    response.set_missing(documents + "locks/key");
-    return FirestoreProxy::answer({response.SerializeAsString()});
-  }
+  static FirestoreProxy::Reply nothing_found() { return answer_missing({"locks/key"}); }
   // Delays the first reply only.
   void delay_first_reply(std::chrono::milliseconds delay) {
     const auto first = std::make_shared<std::atomic<bool>>(true);
@@ -101,36 +95,6 @@ TEST_F(FirestorePeer, StopEndsFirstCallWhileConnecting) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Documents with impossible times
-
-wire::Document lock_document(std::int64_t expires_at, std::int64_t acquired_at) {
-  wire::Document document;
-  document.set_name(documents + "locks/key");
-  document.mutable_update_time()->set_seconds(1);
-  auto& fields = *document.mutable_fields();
-  fields["key"].set_string_value("key");
-  fields["lockId"].set_string_value(LockId::generate().str());
-  fields["fence"].set_string_value(Fence(1).str());
-  fields["expiresAtMs"].set_integer_value(expires_at);
-  fields["acquiredAtMs"].set_integer_value(acquired_at);
-  return document;
-}
-
-// Answers every read with this lock, and no counter.
-FirestoreProxy::Script answer_with(const wire::Document& document) {
-  return [document](const std::string& method) {
-    if (method == "RunQuery") {
-      wire::RunQueryResponse response;
-      *response.mutable_document() = document;
-      return FirestoreProxy::answer({response.SerializeAsString()});
-    }
-    if (method != "BatchGetDocuments") return FirestoreProxy::refuse(grpc::StatusCode::UNIMPLEMENTED);
-    wire::BatchGetDocumentsResponse found;
-    *found.mutable_found() = document;
-    wire::BatchGetDocumentsResponse missing;
-    missing.set_missing(documents + "fence_counters/fence:key");
-    return FirestoreProxy::answer({found.SerializeAsString(), missing.SerializeAsString()});
-  };
-}
 
 TEST_F(FirestorePeer, LockWithInvalidTimesIsLeftAlone) {
   auto locks = open_with_long_timeout(server.url("project"));
@@ -299,11 +263,7 @@ TEST_F(FirestorePeer, ExcessRepliesAreCutOff) {
   // A Commit with such a reply is in doubt.
   server.set_script([](const std::string& method) {
     if (method == "Commit") return FirestoreProxy::flood("");
-    wire::BatchGetDocumentsResponse lock;
-    lock.set_missing(documents + "locks/key");
-    wire::BatchGetDocumentsResponse counter;
-    counter.set_missing(documents + "fence_counters/fence:key");
-    return FirestoreProxy::answer({lock.SerializeAsString(), counter.SerializeAsString()});
+    return answer_missing({"locks/key", "fence_counters/fence:key"});
   });
   const auto error = error_of([&] { (void)locks.try_acquire("key"); });
   ASSERT_TRUE(error);
