@@ -68,3 +68,5 @@ done
 libraries=$(dirname "$(find "$folder/root" -name 'libsyncguard.so')")
 ran=$(LD_LIBRARY_PATH=$libraries "$folder/root/usr/bin/syncguard" --url "sqlite:$folder/locks.db" run --key key -- echo under lock)
 [ "$ran" = 'under lock' ] || fail "the command said: $ran"
+
+"$(dirname "$0")/hardening.sh" "$folder/root/usr/bin/syncguard" "$libraries"/libsyncguard.so.*.*
