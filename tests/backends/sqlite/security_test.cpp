@@ -7,13 +7,17 @@
 #include "support/findings.hpp"
 #include "support/in_child.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace syncguard::testing {
@@ -81,6 +85,47 @@ TEST_F(SqliteSecurity, RootGivesWakeUpFileToOwnerOfDatabaseInFolderOfRoot) {
   struct stat status {};
   ASSERT_EQ(stat(file->c_str(), &status), 0);
   EXPECT_EQ(status.st_uid, another_user);
+}
+
+// The attacker makes the path change between a folder with a database of the attacker and a folder of root. If root
+// looked at one and wrote to the other, it would give a file in its own folder to the attacker.
+TEST_F(SqliteSecurity, RootGivesNothingAwayWhileAFolderIsSwapped) {
+  if (is_not_root()) return;
+  const auto precious = folder.path() / "precious";
+  const auto theirs = folder.path() / "theirs";
+  const auto swapped = folder.path() / "swapped";
+  std::filesystem::create_directories(precious);
+  std::filesystem::create_directories(theirs);
+  std::ofstream(theirs / "locks.db").flush();
+  for (const auto& place : {theirs, theirs / "locks.db"}) {
+    ASSERT_EQ(chown(place.c_str(), another_user, another_user), 0);
+  }
+  std::filesystem::create_symlink(precious, swapped);
+  std::atomic<bool> done = false;
+  std::thread attacker([&] {
+    while (!done) {
+      EXPECT_EQ(renameat2(AT_FDCWD, theirs.c_str(), AT_FDCWD, swapped.c_str(), RENAME_EXCHANGE), 0);
+    }
+  });
+  int refused = 0;
+  int prepared = 0;
+  while (refused < 200 || prepared < 200) {
+    try {
+      const sqlite::WakeFiles files(sqlite::Folder(swapped / "locks.db"));
+      for (unsigned number = 0; number < sqlite::WakeFiles::count; ++number) (void)files.prepare(number);
+      ++prepared;
+    } catch (const LockError&) {
+      ++refused;
+    }
+  }
+  done = true;
+  attacker.join();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    struct stat status {};
+    ASSERT_EQ(lstat(entry.path().c_str(), &status), 0);
+    const bool was_theirs = entry.path().filename() == "locks.db" || std::filesystem::exists(entry.path() / "locks.db");
+    EXPECT_EQ(status.st_uid == another_user, was_theirs) << entry.path();
+  }
 }
 
 // One client waits for the lock of another and gets it. Runs in a child process, which an alarm ends if it hangs.
