@@ -83,6 +83,20 @@ std::shared_ptr<std::atomic<CancelThread>> add_cancel_thread(const std::string& 
   return nullptr;
 }
 
+// Blocks until the socket is readable or broken. Returns false if the limits end first.
+bool wait_for_input(int socket, const CallLimits& limits) {
+  // How often to look whether a stop was requested.
+  constexpr std::chrono::milliseconds interval{20};
+  pollfd waiting{.fd = socket, .events = POLLIN, .revents = 0};
+  while (!limits.stop.stop_requested()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limits.deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    const auto timeout = limits.stop.stop_possible() ? std::min(left, interval) : std::min(left, 1000 * interval);
+    if (poll(&waiting, 1, static_cast<int>(timeout.count())) > 0) return true;
+  }
+  return false;
+}
+
 std::string error_message(const PGconn* connection) { return PQerrorMessage(connection); }
 
 }  // namespace
@@ -233,12 +247,8 @@ asio::awaitable<void> Connection::flush() {
   }
 }
 
-asio::awaitable<pg_result*> Connection::next_result() {
-  for (;;) {
-    while (PQisBusy(connection_) != 0) {
-      co_await wait(asio::posix::stream_descriptor::wait_read);
-      consume_input();
-    }
+pg_result* Connection::take_result() {
+  while (PQisBusy(connection_) == 0) {
     auto* const result = PQgetResult(connection_);
     if (result == nullptr) {
       // A null result separates the results of two statements.
@@ -246,10 +256,19 @@ asio::awaitable<pg_result*> Connection::next_result() {
       continue;
     }
     const auto status = PQresultStatus(result);
-    if (status != PGRES_COPY_IN && status != PGRES_COPY_OUT && status != PGRES_COPY_BOTH) co_return result;
+    if (status != PGRES_COPY_IN && status != PGRES_COPY_OUT && status != PGRES_COPY_BOTH) return result;
     // We send no COPY statement, and libpq would return this result forever.
     PQclear(result);
     refuse_reply("unexpected reply from PostgreSQL");
+  }
+  return nullptr;
+}
+
+asio::awaitable<pg_result*> Connection::next_result() {
+  for (;;) {
+    if (auto* const result = take_result()) co_return result;
+    co_await wait(asio::posix::stream_descriptor::wait_read);
+    consume_input();
   }
 }
 
@@ -281,6 +300,7 @@ asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) 
 
 void Connection::send(const std::vector<Statement>& statements) {
   received_ = 0;
+  reply_ = {};
   for (const auto& statement : statements) {
     std::vector<const char*> values;
     values.reserve(statement.values.size());
@@ -294,45 +314,66 @@ void Connection::send(const std::vector<Statement>& statements) {
 }
 
 asio::awaitable<Rows> Connection::receive(const std::vector<Statement>& statements) {
+  if (reply_.error) std::rethrow_exception(reply_.error);
   co_await flush();
-  std::optional<Rows> last;
-  std::optional<LockError> failure;
-  // The index of the statement whose result comes next.
-  std::size_t answered = 0;
-  for (;;) {
-    auto* const result = co_await next_result();
-    Rows rows(result);
-    const auto status = PQresultStatus(result);
-    if (status == PGRES_PIPELINE_SYNC) break;
-    const bool worked = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
-    if (!worked && status != PGRES_PIPELINE_ABORTED && !failure) {
-      const auto field = [result](int name) {
-        const char* const text = PQresultErrorField(result, name);
-        return std::string(text != nullptr ? text : "");
-      };
-      const auto sqlstate = field(PG_DIAG_SQLSTATE);
-      // 0A000 means, among other things, that tables were changed. A new connection helps in both cases.
-      read_only_ = read_only_ || sqlstate == "25006" || sqlstate == "0A000";
-      // The context of an error names the failed statement inside a function. An error after the last statement comes
-      // from the commit.
-      const auto where = (answered < statements.size() ? *statements[answered].sql : "") + field(PG_DIAG_CONTEXT);
-      failure = server_error(sqlstate, PQresultErrorMessage(result), where);
-      // The connection is closed, so it is unknown whether the request took effect.
-      if (PQstatus(connection_) != CONNECTION_OK) failure = failure->as_in_doubt();
-    }
-    if (worked && (status == PGRES_TUPLES_OK || !last)) last.emplace(std::move(rows));
-    ++answered;
-  }
+  while (!reply_.is_complete) add_to_reply(co_await next_result(), statements);
   if (PQtransactionStatus(connection_) != PQTRANS_IDLE) co_await roll_back();
   if (!listens_) {
     // Behind a pooler, notifications of other clients may arrive here.
     while (auto* notification = PQnotifies(connection_)) PQfreemem(notification);
   }
-  if (failure) throw LockError(*failure);
-  if (answered != statements.size()) {
+  if (reply_.failure) throw LockError(*reply_.failure);
+  if (reply_.answered != statements.size()) {
     throw LockError(ErrorCode::internal, "incomplete reply from PostgreSQL", Effect::in_doubt);
   }
-  co_return std::move(*last);
+  co_return std::move(*reply_.last);
+}
+
+bool Connection::wait_for_reply(const std::vector<Statement>& statements, const CallLimits& limits) {
+  try {
+    if (PQflush(connection_) != 0) return false;
+    while (!reply_.is_complete) {
+      if (auto* const result = take_result()) {
+        add_to_reply(result, statements);
+      } else if (wait_for_input(PQsocket(connection_), limits)) {
+        consume_input();
+      } else {
+        return false;
+      }
+    }
+  } catch (const std::exception&) {
+    reply_.error = std::current_exception();
+    return true;
+  }
+  return PQtransactionStatus(connection_) == PQTRANS_IDLE;
+}
+
+void Connection::add_to_reply(pg_result* result, const std::vector<Statement>& statements) {
+  Rows rows(result);
+  const auto status = PQresultStatus(result);
+  if (status == PGRES_PIPELINE_SYNC) {
+    reply_.is_complete = true;
+    return;
+  }
+  const bool worked = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+  if (!worked && status != PGRES_PIPELINE_ABORTED && !reply_.failure) {
+    const auto field = [result](int name) {
+      const char* const text = PQresultErrorField(result, name);
+      return std::string(text != nullptr ? text : "");
+    };
+    const auto sqlstate = field(PG_DIAG_SQLSTATE);
+    // 0A000 means, among other things, that tables were changed. A new connection helps in both cases.
+    read_only_ = read_only_ || sqlstate == "25006" || sqlstate == "0A000";
+    // The context of an error names the failed statement inside a function. An error after the last statement comes
+    // from the commit.
+    const auto where =
+        (reply_.answered < statements.size() ? *statements[reply_.answered].sql : "") + field(PG_DIAG_CONTEXT);
+    reply_.failure = server_error(sqlstate, PQresultErrorMessage(result), where);
+    // The connection is closed, so it is unknown whether the request took effect.
+    if (PQstatus(connection_) != CONNECTION_OK) reply_.failure = reply_.failure->as_in_doubt();
+  }
+  if (worked && (status == PGRES_TUPLES_OK || !reply_.last)) reply_.last.emplace(std::move(rows));
+  ++reply_.answered;
 }
 
 // Ends the transaction after an error.

@@ -13,7 +13,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,6 +92,10 @@ class Connection {
   // The two halves of run(). send() does not wait, and need not run on the connection's executor.
   void send(const std::vector<Statement>& statements);
   asio::awaitable<Rows> receive(const std::vector<Statement>& statements);
+  // For a thread that would otherwise only wait for receive(): blocks until the reply has arrived. Returns whether
+  // receive() will now return or throw without waiting, so that it may run on this thread. False if the limits ended
+  // first, or receive() has to roll back.
+  bool wait_for_reply(const std::vector<Statement>& statements, const CallLimits& limits);
 
   [[nodiscard]] Security security() const;
 
@@ -114,10 +120,25 @@ class Connection {
   void close() noexcept;
 
  private:
+  // The reply to the current request, as far as it was read.
+  struct Reply {
+    // How many statements have a result.
+    std::size_t answered = 0;
+    std::optional<Rows> last{};
+    std::optional<LockError> failure{};
+    // Why reading failed.
+    std::exception_ptr error{};
+    bool is_complete = false;
+  };
+
   asio::awaitable<void> wait(asio::posix::stream_descriptor::wait_type what);
   asio::awaitable<void> flush();
-  // Never null. Throws LockError for a reply that cannot belong to our statements.
+  // Returns null if no result has arrived. Throws LockError for a reply that cannot belong to our statements.
+  pg_result* take_result();
+  // Never null.
   asio::awaitable<pg_result*> next_result();
+  // Adds a result to reply_.
+  void add_to_reply(pg_result* result, const std::vector<Statement>& statements);
   // Throws LockError if the connection is lost, or the server sends too much.
   void consume_input();
   [[noreturn]] void refuse_reply(const char* message);
@@ -129,6 +150,7 @@ class Connection {
   // Whether the thread of request_cancel() is running.
   const std::shared_ptr<std::atomic<bool>> canceling_ = std::make_shared<std::atomic<bool>>(false);
   asio::posix::stream_descriptor descriptor_;
+  Reply reply_;
   bool closed_ = false;
   // The number of bytes since the last request or notification.
   std::int64_t received_ = 0;

@@ -236,7 +236,12 @@ asio::awaitable<Rows> Session::exchange(std::shared_ptr<Pending> pending, CallLi
     pool_->give_back(std::move(pending->pooled));
     throw;
   }
-  async::spawn_on(pending->pooled.strand, receive(pending), shared_from_this());
+  // The thread of a blocking caller reads the reply itself: see docs/adr/0019-blocking-callers-work-themselves.md.
+  if (limits.may_block() && pending->pooled.connection->wait_for_reply(pending->statements, limits)) {
+    async::spawn(pending->pooled.strand, receive(pending));
+  } else {
+    async::spawn_on(pending->pooled.strand, receive(pending), shared_from_this());
+  }
   const auto& ready = pending->reply.ready();
   const auto result = co_await ready.wait(limits.deadline, limits.stop);
   bool gives_up = false;
@@ -255,7 +260,7 @@ asio::awaitable<Rows> Session::exchange(std::shared_ptr<Pending> pending, CallLi
   co_return std::move(pending->reply.value());
 }
 
-// Runs on the connection's strand.
+// Runs on the connection's strand, or without waiting on the thread of a blocking caller.
 asio::awaitable<void> Session::receive(std::shared_ptr<Pending> pending) {
   std::optional<Rows> rows;
   std::exception_ptr error;

@@ -305,6 +305,8 @@ TEST_F(PostgresConnections, HungServerDoesNotPreventCancelingOnTheNextHost) {
                     ",127.0.0.1:" + std::to_string(next.port()) +
                     "/postgres?operation_timeout=10m&listen_url=off&pool=20&connect_timeout=2s");
   BlockedCalls calls(server, {locks}, 10);
+  // A call on an idle connection would not notice that the server hangs.
+  server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle'");
   server.pause();
   calls.stop();
   EXPECT_TRUE(eventually([&] { return postgres_threads() >= 4; }));
