@@ -4,6 +4,7 @@
 #pragma once
 
 #include <syncguard/detail/access.hpp>
+#include <syncguard/detail/immediate_executor.hpp>
 #include <syncguard/syncguard.hpp>
 
 #include <asio/any_io_executor.hpp>
@@ -138,19 +139,22 @@ auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
         // The code that completes the coroutine (for example the reader of a connection) must not wait for application
         // code, so the handler is always posted. Until then, outstanding work keeps the application's context running.
         auto work = asio::prefer(executor, asio::execution::outstanding_work.tracked);
-        asio::co_spawn(coroutine_executor_of(*of), start(of, stop.get_token()),
-                       [handler = std::move(handler), work = std::move(work), slot, kept_open = ClientPtr(of)](
-                           std::exception_ptr error, Result result) mutable {
-                         auto complete = [handler = std::move(handler), slot, kept_open = std::move(kept_open),
-                                          error = std::move(error), result = std::move(result)]() mutable {
-                           if (slot.is_connected()) slot.clear();
-                           // Dropped before the handler runs, so that the thread that destroys the last Locks ends the
-                           // client, not this one.
-                           kept_open = nullptr;
-                           std::move(handler)(std::move(error), std::move(result));
-                         };
-                         complete_on(work, std::move(complete));
-                       });
+        auto post_handler = [handler = std::move(handler), work = std::move(work), slot, kept_open = ClientPtr(of)](
+                                std::exception_ptr error, Result result) mutable {
+          auto complete = [handler = std::move(handler), slot, kept_open = std::move(kept_open),
+                           error = std::move(error), result = std::move(result)]() mutable {
+            if (slot.is_connected()) slot.clear();
+            // Dropped before the handler runs, so that the thread that destroys the last Locks ends the client, not
+            // this one.
+            kept_open = nullptr;
+            std::move(handler)(std::move(error), std::move(result));
+          };
+          complete_on(work, std::move(complete));
+        };
+        auto coroutine_executor = coroutine_executor_of(*of);
+        const ImmediateExecutor immediate(asio::query(coroutine_executor, asio::execution::context));
+        asio::co_spawn(std::move(coroutine_executor), start(of, stop.get_token()),
+                       asio::bind_executor(immediate, std::move(post_handler)));
       },
       token, std::move(client), std::move(operation));
 }

@@ -33,8 +33,10 @@ LockId LockId::generate() {
 }
 
 bool LockId::is_valid(std::string_view text) noexcept {
-  return text.size() == length &&
-         std::ranges::all_of(text, [](char c) { return core::base64url_alphabet.find(c) != std::string_view::npos; });
+  const auto is_base64url = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  return text.size() == length && std::ranges::all_of(text, is_base64url);
 }
 
 LockId::LockId(std::string_view text) {
