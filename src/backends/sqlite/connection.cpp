@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -86,6 +88,53 @@ int busy_wait(void* keep_waiting, int times) {
   return 1;
 }
 
+// A rollback journal beside a database can change its pages, and name another file that SQLite then deletes, whoever
+// wrote the journal. SyncGuard's databases have a write-ahead log and never need one, so this file system has none:
+// SQLite finds no journal, opens none and creates none.
+class WithoutJournals {
+ public:
+  // The name of this file system on top of SQLite's default one.
+  static const char* name() {
+    static std::mutex mutex;
+    // Never destroyed, because connections may be closed while the process exits. Tests change the default.
+    static auto& made = *new std::map<sqlite3_vfs*, WithoutJournals>;
+    const std::lock_guard lock(mutex);
+    sqlite3_vfs* const base = sqlite3_vfs_find(nullptr);
+    sqlite3_vfs& vfs = made.try_emplace(base, base).first->second.vfs_;
+    // The one that was registered last is found first.
+    sqlite3_vfs_register(&vfs, 0);
+    return vfs.zName;
+  }
+
+  explicit WithoutJournals(sqlite3_vfs* base) : vfs_(*base) {
+    vfs_.zName = "syncguard";
+    vfs_.pAppData = base;
+    vfs_.pNext = nullptr;
+    vfs_.xOpen = &open;
+    vfs_.xAccess = &access;
+  }
+
+ private:
+  static sqlite3_vfs* base_of(sqlite3_vfs* vfs) { return static_cast<sqlite3_vfs*>(vfs->pAppData); }
+
+  static int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* flags_out) {
+    if ((flags & (SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_SUPER_JOURNAL)) != 0) {
+      file->pMethods = nullptr;
+      return SQLITE_CANTOPEN;
+    }
+    return base_of(vfs)->xOpen(base_of(vfs), name, file, flags, flags_out);
+  }
+  static int access(sqlite3_vfs* vfs, const char* name, int flags, int* result) {
+    if (std::string_view(name).ends_with("-journal")) {
+      *result = 0;
+      return SQLITE_OK;
+    }
+    return base_of(vfs)->xAccess(base_of(vfs), name, flags, result);
+  }
+
+  sqlite3_vfs vfs_;
+};
+
 int is_over(void* keep_running) { return (*static_cast<std::function<bool()>*>(keep_running))() ? 0 : 1; }
 
 }  // namespace
@@ -129,7 +178,7 @@ Connection::Connection(const Folder& folder, Hooks hooks)
     : hooks_(std::move(hooks)), in_use_(folder), connection_(nullptr, &sqlite3_close_v2) {
   sqlite3* opened = nullptr;
   constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
-  const int result = sqlite3_open_v2(folder.database().c_str(), &opened, flags, nullptr);
+  const int result = sqlite3_open_v2(folder.database().c_str(), &opened, flags, WithoutJournals::name());
   connection_.reset(opened);
   if (result != SQLITE_OK) fail(connection_.get(), result);
   sqlite3_busy_handler(connection_.get(), busy_wait, &hooks_.keep_waiting);
@@ -149,8 +198,10 @@ void Connection::harden_connection() noexcept {
   // texts and programs are short, and all of them together take a moment. Ours are far shorter.
   constexpr int max_text_length = 10'000;
   constexpr int max_program_length = 2'000;
+  constexpr int max_pattern_length = 100;
   sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, max_text_length);
   sqlite3_limit(connection, SQLITE_LIMIT_VDBE_OP, max_program_length);
+  sqlite3_limit(connection, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, max_pattern_length);
   sqlite3_limit(connection, SQLITE_LIMIT_ATTACHED, 0);
   for (const auto& [setting, value] : {std::pair{SQLITE_DBCONFIG_DEFENSIVE, 1},
                                        {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
@@ -232,6 +283,13 @@ void Connection::complete_schema() {
 }
 
 void Connection::use_wal() {
+  const auto mode_now = [this] {
+    Query mode = query("PRAGMA journal_mode");
+    mode.next();
+    return mode.text(0);
+  };
+  // The first page of a new file is written without a write-ahead log.
+  if (mode_now() != "wal") execute("PRAGMA journal_mode = MEMORY");
   for (int times = 0;;) {
     sqlite3_stmt* prepared = nullptr;
     const int result = sqlite3_prepare_v2(connection_.get(), "PRAGMA journal_mode = WAL", -1, &prepared, nullptr);

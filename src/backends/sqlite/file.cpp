@@ -78,6 +78,20 @@ void expect_safe_for_root(const struct stat& folder, uid_t owner_of_root) {
   }
 }
 
+// Where every user can create files (a folder with the sticky bit, such as /tmp), another user may have created the
+// database, to read lock ids and release locks, or the files that SQLite keeps beside it.
+void expect_own_files(const Folder& folder, const struct stat& status_of_folder) {
+  if ((status_of_folder.st_mode & S_IWOTH) == 0) return;
+  for (const char* const suffix : {"", "-wal", "-shm"}) {
+    const auto found = folder.status(folder.database_name() + suffix);
+    if (found && found->st_uid != geteuid() && found->st_uid != 0) {
+      throw LockError(ErrorCode::auth_failed,
+                      "the database, or a file beside it, belongs to another user, in a folder where every user can "
+                      "create files: choose another folder");
+    }
+  }
+}
+
 // One spelling per file, and never one that means something else to SQLite (such as ":memory:").
 std::filesystem::path without_links(const std::filesystem::path& path) {
   std::error_code error;
@@ -186,6 +200,7 @@ Descriptor Folder::open_file(const std::string& name, int flags, mode_t mode) co
 
 void Folder::create_database() const {
   refuse_network_file_system(descriptor_);
+  expect_own_files(*this, status_of(descriptor_));
   const auto name = database_name();
   if (const auto existing = status(name)) {
     if (S_ISLNK(existing->st_mode)) refuse_link();

@@ -62,7 +62,8 @@ class Folder {
   [[nodiscard]] Descriptor open_file(const std::string& name, int flags, mode_t mode = 0) const noexcept;
 
   // Creates the database, readable only by its owner, unless the file exists. Never changes an existing file. Throws
-  // LockError: invalid_argument for a network file system, or if the path is not a regular file.
+  // LockError: invalid_argument for a network file system, or if the path is not a regular file; auth_failed if another
+  // user created the database, in a folder where every user can create files.
   void create_database() const;
 
  private:

@@ -76,6 +76,31 @@ TEST_F(SqliteSecurity, RootRejectsWorldWritableFolder) {
   expect_error(ErrorCode::auth_failed, [&] { (void)locks.try_acquire("key"); });
 }
 
+TEST_F(SqliteSecurity, FilesOfAnotherUserInSharedFolderAreRejected) {
+  if (is_not_root()) return;
+  std::filesystem::create_directories(path.parent_path());
+  chmod(folder.path().c_str(), 0755);
+  chmod(path.parent_path().c_str(), 01777);
+  for (const uid_t user : {0U, 1000U}) {
+    for (const char* const suffix : {"", "-wal", "-shm"}) {
+      const auto theirs = path.string() + suffix;
+      std::ofstream(theirs).flush();
+      ASSERT_EQ(chown(theirs.c_str(), another_user, another_user), 0);
+      expect_in_child([&]() -> std::string {
+        if (setuid(user) != 0) return "cannot become another user";
+        const auto error = error_of([&] { (void)client().try_acquire("key"); });
+        return error && error->code() == ErrorCode::auth_failed ? "" : "the file was used";
+      });
+      std::filesystem::remove(theirs);
+    }
+    expect_in_child([&]() -> std::string {
+      if (setuid(user) != 0) return "cannot become another user";
+      return client().try_acquire("key") ? "" : "the lock is not free";
+    });
+    std::filesystem::remove(path);
+  }
+}
+
 TEST_F(SqliteSecurity, RootGivesWakeUpFileToOwnerOfDatabaseInFolderOfRoot) {
   if (is_not_root()) return;
   { (void)client().try_acquire("key"); }
@@ -168,6 +193,61 @@ TEST_F(SqliteSecurity, LinkAtWakeUpFileIsNotWrittenTo) {
   expect_hand_over(path);
   std::ifstream file(precious);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "precious");
+}
+
+// A rollback journal as SQLite would play it back: it has the given pages, and says to delete a file.
+void write_journal(const std::filesystem::path& path, const std::string& pages, const std::string& to_delete) {
+  constexpr std::size_t page_size = 4096;
+  const std::string magic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+  const auto number = [](std::size_t value) {
+    std::string bytes;
+    for (unsigned shift = 32; shift > 0; shift -= 8) bytes += static_cast<char>(value >> (shift - 8) & 0xffU);
+    return bytes;
+  };
+  const auto sum = [](const std::string& bytes) {
+    std::size_t total = 0;
+    for (const char c : bytes) total += static_cast<unsigned char>(c);
+    return total;
+  };
+  const auto count = pages.size() / page_size;
+  std::string journal = magic + number(count) + number(0) + number(count) + number(512) + number(page_size);
+  journal.resize(512);
+  for (std::size_t page = 0; page < count; ++page) {
+    const auto content = pages.substr(page * page_size, page_size);
+    std::string checked;
+    for (std::size_t i = page_size - 200; i > 0 && i < page_size; i -= 200) checked += content[i];
+    journal += number(page + 1) + content + number(sum(checked));
+  }
+  journal += number(0x40000000 / page_size + 1) + to_delete + number(to_delete.size()) + number(sum(to_delete)) + magic;
+  std::ofstream(path, std::ios::binary) << journal;
+}
+
+std::string contents_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_F(SqliteSecurity, ForgedJournalNeitherChangesTheDatabaseNorDeletesAFile) {
+  const auto precious = folder.path() / "precious";
+  std::ofstream(precious) << "precious";
+  { (void)client().is_locked("key"); }
+  const auto before = contents_of(path);
+  const Fence raised(900'000'000'000'000 - 1);
+  { (void)client().raise_fence("key", raised); }
+  const auto journal = path.string() + "-journal";
+  write_journal(journal, before, precious.string());
+  EXPECT_EQ(client().fence("key"), raised);
+  EXPECT_TRUE(std::filesystem::exists(precious));
+  EXPECT_TRUE(std::filesystem::exists(journal)) << "a file of another user is left alone";
+}
+
+TEST_F(SqliteSecurity, PipeAtJournalBlocksNothing) {
+  { (void)client().is_locked("key"); }
+  ASSERT_EQ(mkfifo((path.string() + "-journal").c_str(), 0600), 0);
+  expect_in_child([&]() -> std::string {
+    alarm(60);
+    return client().try_acquire("key") ? "" : "the lock is not free";
+  });
 }
 
 TEST_F(SqliteSecurity, NonRegularFileIsRejected) {
