@@ -1,6 +1,7 @@
 // Validates input before any I/O.
 #pragma once
 
+#include <syncguard/error.hpp>
 #include <syncguard/options.hpp>
 
 #include <chrono>
@@ -9,6 +10,9 @@
 #include <string_view>
 
 namespace syncguard::core {
+
+// Throws LockError(invalid_argument).
+[[noreturn]] inline void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
 
 // Throws LockError(invalid_argument) unless ttl is from 1 ms to 10^12 ms.
 void validate_ttl(std::chrono::milliseconds ttl);

@@ -25,7 +25,7 @@ using std::chrono::steady_clock;
 constexpr std::size_t max_password_bytes = std::size_t{64} * 1024;
 constexpr std::chrono::seconds command_timeout{30};
 
-[[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::service_unavailable, message); }
+[[noreturn]] void fail(const std::string& message) { throw LockError(ErrorCode::service_unavailable, message); }
 
 class Descriptor {
  public:
@@ -48,11 +48,11 @@ class Command {
  public:
   explicit Command(const std::string& command) {
     std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) refuse("cannot run the password command: no pipe");
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("cannot run the password command: no pipe");
     Descriptor input(ends[1]);
     output_.emplace(ends[0]);
     // Only our end. The command's end stays blocking, as commands expect.
-    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) refuse("cannot run the password command: no pipe");
+    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) fail("cannot run the password command: no pipe");
 
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -77,7 +77,7 @@ class Command {
     const int error = posix_spawn(&process_, "/bin/sh", &actions, &attributes, arguments.data(), environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) refuse("cannot run the password command: cannot start a shell");
+    if (error != 0) fail("cannot run the password command: cannot start a shell");
   }
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
@@ -100,7 +100,7 @@ class Command {
       // Read after has_ended(), so that everything printed before the exit is already in the pipe.
       if (read_available(output) || ended) return output;
       const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
-      if (left <= milliseconds(0)) refuse("the password command did not finish within 30 s");
+      if (left <= milliseconds(0)) fail("the password command did not finish within 30 s");
       constexpr milliseconds poll_interval{10};
       pollfd readable{.fd = output_->number(), .events = POLLIN, .revents = 0};
       (void)poll(&readable, 1, static_cast<int>(std::min(left, poll_interval).count()));
@@ -118,10 +118,10 @@ class Command {
       if (ended == process_) {
         running_ = false;
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-        refuse(WIFEXITED(status) ? "the password command failed with exit status " + std::to_string(WEXITSTATUS(status))
-                                 : "the password command was killed by signal " + std::to_string(WTERMSIG(status)));
+        fail(WIFEXITED(status) ? "the password command failed with exit status " + std::to_string(WEXITSTATUS(status))
+                               : "the password command was killed by signal " + std::to_string(WTERMSIG(status)));
       }
-      if (steady_clock::now() >= deadline) refuse("the password command did not finish within 30 s");
+      if (steady_clock::now() >= deadline) fail("the password command did not finish within 30 s");
       constexpr milliseconds pause{1};
       poll(nullptr, 0, static_cast<int>(pause.count()));
     }
@@ -150,9 +150,9 @@ class Command {
       if (size == 0) return true;
       if (size < 0 && errno == EINTR) continue;
       if (size < 0 && errno == EAGAIN) return false;
-      if (size < 0) refuse("cannot read the output of the password command");
+      if (size < 0) fail("cannot read the output of the password command");
       output.append(buffer.data(), static_cast<std::size_t>(size));
-      if (output.size() > max_password_bytes) refuse("the password command printed more than 64 KiB");
+      if (output.size() > max_password_bytes) fail("the password command printed more than 64 KiB");
     }
   }
 
@@ -173,9 +173,9 @@ std::string ask_for_password(const PasswordCallback& callback) {
     throw LockError(ErrorCode::service_unavailable, "the password callback failed", Effect::none,
                     {.cause = std::current_exception()});
   }
-  if (password.empty()) refuse("the password callback or command returned an empty password");
-  if (password.size() > max_password_bytes) refuse("the password callback returned more than 64 KiB");
-  if (password.find('\0') != std::string::npos) refuse("the password callback or command returned a NUL character");
+  if (password.empty()) fail("the password callback or command returned an empty password");
+  if (password.size() > max_password_bytes) fail("the password callback returned more than 64 KiB");
+  if (password.find('\0') != std::string::npos) fail("the password callback or command returned a NUL character");
   return password;
 }
 

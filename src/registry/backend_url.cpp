@@ -1,6 +1,7 @@
 #include <syncguard/registry.hpp>
 
 #include "core/durations.hpp"
+#include "core/validation.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -12,7 +13,7 @@ namespace syncguard {
 inline namespace v0_1 {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
+using core::refuse;
 
 bool is_scheme(std::string_view text) {
   const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };

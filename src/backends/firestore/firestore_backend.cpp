@@ -7,6 +7,7 @@
 #include "core/expiry.hpp"
 #include "core/fence_limit.hpp"
 #include "core/listed.hpp"
+#include "core/validation.hpp"
 
 #include <syncguard/liveness.hpp>
 
@@ -478,7 +479,7 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-[[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
+using core::refuse;
 
 // The name becomes a segment of a resource name, so it must not contain a character that ends the segment.
 void check_name(const std::string& name, const std::string& what) {

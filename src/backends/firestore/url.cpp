@@ -1,12 +1,14 @@
 #include "backends/url.hpp"
 
+#include "core/validation.hpp"
+
 #include <string_view>
 #include <utility>
 
 namespace syncguard::firestore {
 namespace {
 
-[[noreturn]] void refuse(const char* message) { throw LockError(ErrorCode::invalid_argument, message); }
+using core::refuse;
 
 }  // namespace
 

@@ -405,7 +405,7 @@ class PostgresBackend : public Backend {
 };
 
 void validate(const PostgresOptions& options) {
-  const auto refuse = [](const char* message) { throw LockError(ErrorCode::invalid_argument, message); };
+  using core::refuse;
   const auto libpq_accepts = [](const std::string& connection) {
     if (connection.find("://") == std::string::npos && connection.find('=') == std::string::npos)
       return connection.empty();

@@ -1,6 +1,7 @@
 #include "backends/postgres/tables.hpp"
 
 #include "core/encodings.hpp"
+#include "core/validation.hpp"
 #include "postgres_sql.hpp"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace syncguard::postgres {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
+using core::refuse;
 
 bool is_identifier(std::string_view text) {
   // PostgreSQL would truncate the index names of longer tables, and two of them could become equal.

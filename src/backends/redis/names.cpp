@@ -27,7 +27,7 @@ std::string escaped(std::string_view text) {
   return pattern;
 }
 
-[[noreturn]] void refuse(const char* message) { throw LockError(ErrorCode::invalid_argument, message); }
+using core::refuse;
 
 }  // namespace
 

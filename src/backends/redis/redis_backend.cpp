@@ -5,6 +5,7 @@
 #include "core/durations.hpp"
 #include "core/encodings.hpp"
 #include "core/expiry.hpp"
+#include "core/validation.hpp"
 
 #include <syncguard/liveness.hpp>
 #include <syncguard/redis.hpp>
@@ -293,7 +294,7 @@ class RedisBackend : public Backend {
     return arguments;
   }
 
-  // What the names of queues, turns and channels begin with, for scripts that pass a turn.
+  // The common beginnings of the names of queues, turns and channels, for scripts that pass a turn.
   void add_queue_roots(Arguments& arguments) const {
     const auto& names = session_->names();
     if (names.have_queues()) arguments.add({names.queue_root(), names.turn_root(), names.wake_root()});
@@ -315,8 +316,8 @@ class RedisBackend : public Backend {
 };
 
 void validate(const RedisOptions& options) {
+  using core::refuse;
   constexpr std::size_t max_min_replicas = 16;
-  const auto refuse = [](const char* message) { throw LockError(ErrorCode::invalid_argument, message); };
   const auto is_incomplete = [](const std::string& host, std::uint16_t port) { return host.empty() || port == 0; };
   if (options.unix_socket.empty() && is_incomplete(options.host, options.port)) refuse("Redis needs a host and a port");
   for (const auto& [host, port] : options.more_addresses) {
@@ -333,7 +334,7 @@ void validate(const RedisOptions& options) {
   if (options.connect_timeout <= milliseconds(0)) refuse("connect_timeout must be positive");
   if (options.operation_timeout <= milliseconds(0)) refuse("operation_timeout must be positive");
   if (options.silence_timeout <= milliseconds(0)) refuse("silence_timeout must be positive");
-  // What the system accepts.
+  // The range that the system accepts.
   constexpr std::chrono::seconds max_keep_alive{32767};
   if (options.keep_alive < std::chrono::seconds(1) || options.keep_alive > max_keep_alive) {
     refuse("keep_alive must be from one to 32767 seconds");

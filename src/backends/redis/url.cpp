@@ -1,5 +1,6 @@
 #include "backends/url.hpp"
 
+#include "core/validation.hpp"
 #include "os/password.hpp"
 
 #include <charconv>
@@ -11,9 +12,9 @@
 namespace syncguard::redis {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
+using core::refuse;
 
-// Messages never repeat what they refuse: with a character that should have been escaped, anything can be part of a
+// Messages never repeat the invalid text: with a character that should have been escaped, anything can be part of a
 // password.
 std::int64_t number(std::string_view text, std::int64_t minimum, std::int64_t maximum, const std::string& what) {
   std::int64_t value = 0;
