@@ -2,6 +2,7 @@
 
 #include "command/json.hpp"
 #include "command/printable.hpp"
+#include "command/scan.hpp"
 #include "command/signals.hpp"
 
 #include <unistd.h>
@@ -9,11 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <iostream>
-#include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -130,37 +128,19 @@ ExitCode watch(Locks& locks, const std::string& key, const Output& output, const
 
 namespace {
 
-struct Listed {
-  std::map<std::string, ListedLock> locks;
-  Timestamp now;
-};
-
-Listed list_all(Locks& locks, const std::string& prefix, const std::stop_token& stop) {
-  Listed listed;
-  std::string cursor;
-  do {
-    auto page = locks.list({.prefix = prefix, .limit = 500, .cursor = cursor}, stop);
-    listed.now = page.now;
-    // A list may contain a lock twice.
-    for (auto& lock : page.locks) listed.locks.insert_or_assign(lock.key.str(), std::move(lock));
-    cursor = std::move(page.cursor);
-  } while (!cursor.empty());
-  return listed;
-}
-
 // The number of characters. Their width at a terminal may differ.
 std::size_t length_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
 }
 
-std::string table_of(const Listed& listed) {
+std::string table_of(const Scan& scan) {
   constexpr std::size_t columns = 6;
   using Row = std::array<std::string, columns>;
   std::vector<Row> rows = {{"KEY", "HOLDER", "HELD", "EXPIRES IN", "FENCE", "WAITING"}};
-  for (const auto& [key, lock] : listed.locks) {
+  for (const auto& [key, lock] : scan.locks) {
     rows.push_back({printable(key), lock.holder.empty() ? "-" : printable(lock.holder),
-                    short_duration(listed.now - lock.acquired_at), short_duration(lock.expires_at - listed.now),
+                    short_duration(scan.now - lock.acquired_at), short_duration(lock.expires_at - scan.now),
                     lock.fence.str(), lock.waiters ? std::to_string(*lock.waiters) : "-"});
   }
   std::array<std::size_t, columns> widths{};
@@ -179,14 +159,11 @@ std::string table_of(const Listed& listed) {
 }
 
 ExitCode keep_listing(Locks& locks, const ListArguments& arguments, const Output& output, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any stopped;
-  std::unique_lock lock(mutex);
   const bool in_place = isatty(STDOUT_FILENO) != 0;
   while (!stop.stop_requested()) {
     const auto start = std::chrono::steady_clock::now();
     try {
-      const auto table = table_of(list_all(locks, arguments.prefix, stop));
+      const auto table = table_of(scan_locks(locks, arguments.prefix, Scan::no_limit, stop));
       if (!output.result({}, (in_place ? "\033[H\033[J" : "") + table)) return exit_yes;
     } catch (const LockError& error) {
       if (error.code() == ErrorCode::aborted) break;
@@ -195,7 +172,7 @@ ExitCode keep_listing(Locks& locks, const ListArguments& arguments, const Output
     }
     // At most half of the time is spent on reading.
     const auto took = std::chrono::steady_clock::now() - start;
-    stopped.wait_for(lock, stop, std::max<std::chrono::steady_clock::duration>(1s, took), [] { return false; });
+    sleep_until_stopped(stop, std::max<std::chrono::steady_clock::duration>(1s, took));
   }
   return end_by_received_signal();
 }
@@ -204,11 +181,11 @@ ExitCode keep_listing(Locks& locks, const ListArguments& arguments, const Output
 
 ExitCode list(Locks& locks, const ListArguments& arguments, const Output& output, const std::stop_token& stop) {
   if (arguments.watch) return keep_listing(locks, arguments, output, stop);
-  const auto listed = list_all(locks, arguments.prefix, stop);
+  const auto scan = scan_locks(locks, arguments.prefix, Scan::no_limit, stop);
   ordered_json objects = ordered_json::array();
-  for (const auto& [key, lock] : listed.locks) objects.push_back(lock_json(lock));
-  output.result({{"nowMs", millis(listed.now)}, {"locks", objects}}, listed.locks.empty() ? "" : table_of(listed));
-  if (listed.locks.empty()) output.note("no locks");
+  for (const auto& [key, lock] : scan.locks) objects.push_back(lock_json(lock));
+  output.result({{"nowMs", millis(scan.now)}, {"locks", objects}}, scan.locks.empty() ? "" : table_of(scan));
+  if (scan.locks.empty()) output.note("no locks");
   return exit_yes;
 }
 

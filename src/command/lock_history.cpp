@@ -1,18 +1,8 @@
 #include "command/lock_history.hpp"
 
-#include <iterator>
 #include <utility>
 
 namespace syncguard::command {
-
-void Scan::add(LockPage page) {
-  now = page.now;
-  for (auto& lock : page.locks) {
-    const auto [place, is_new] = locks.insert_or_assign(lock.key.str(), std::move(lock));
-    if (is_new) ++total;
-    if (locks.size() > max_locks) locks.erase(std::prev(locks.end()));
-  }
-}
 
 LockHistory::Update LockHistory::apply(Scan scan) {
   Update update;

@@ -1,36 +1,17 @@
-// What the page of `serve` knows about the store: the locks of the latest scan, and the recent changes. Pure: no I/O,
-// no clock.
+// The state that the page of `serve` shows: the locks of the latest scan, and the recent changes. Pure: no I/O, no
+// clock.
 #pragma once
+
+#include "command/scan.hpp"
 
 #include <syncguard/administration.hpp>
 
 #include <cstddef>
 #include <deque>
-#include <map>
 #include <string>
 #include <vector>
 
 namespace syncguard::command {
-
-// One pass over all locks of the store.
-struct Scan {
-  // By key. At most max_locks, those with the smallest keys.
-  std::map<std::string, ListedLock> locks{};
-  // How many locks the store has, including those that are left out of `locks`. Those may be counted twice.
-  std::size_t total = 0;
-  // On the store's clock.
-  Timestamp now{};
-
-  static constexpr std::size_t max_locks = 20'000;
-
-  // Whether this scan would contain the lock of a key, if there were one. Not if the key is beyond those that are kept.
-  [[nodiscard]] bool covers(const std::string& key) const {
-    return locks.size() < max_locks || key <= locks.rbegin()->first;
-  }
-
-  // A list may contain a lock twice; the later one counts.
-  void add(LockPage page);
-};
 
 // The holder of a key changed. An extension is not a change.
 struct LockChange {

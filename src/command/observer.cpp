@@ -135,14 +135,7 @@ bool Observer::post(std::function<void(const Locks&, const std::stop_token&)> ta
 
 void Observer::scan(const std::stop_token& stop) {
   const auto start = Clock::now();
-  Scan scan;
-  std::string cursor;
-  do {
-    auto page = locks_.list({.prefix = options_.prefix, .limit = 500, .cursor = cursor}, stop);
-    cursor = page.cursor;
-    scan.add(std::move(page));
-    run_tasks(stop);
-  } while (!cursor.empty());
+  auto scan = scan_locks(locks_, options_.prefix, Scan::max_locks, stop, [&] { run_tasks(stop); });
 
   std::unique_lock lock(mutex_);
   const auto update = history_.apply(std::move(scan));

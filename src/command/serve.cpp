@@ -4,14 +4,13 @@
 
 #if SYNCGUARD_HAS_SERVE
 #include "command/http_server.hpp"
+#include "core/validation.hpp"
 
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <condition_variable>
 #include <fstream>
 #include <iterator>
-#include <mutex>
 #include <system_error>
 #include <utility>
 #endif
@@ -22,7 +21,7 @@ namespace syncguard::command {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
+using core::refuse;
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -74,10 +73,7 @@ ExitCode serve(Locks& locks, const ServeArguments& arguments, const Output& outp
         http_options(arguments, output), [&output](const std::string& text) { output.detail(text); });
     output.result({{"url", server.url()}}, server.url());
     output.note("press Ctrl-C to end");
-    std::mutex mutex;
-    std::condition_variable_any stopped;
-    std::unique_lock lock(mutex);
-    stopped.wait(lock, stop, [] { return false; });
+    sleep_until_stopped(stop);
   }
   return end_by_received_signal();
 }

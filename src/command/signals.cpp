@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
+#include <mutex>
 #include <system_error>
 
 namespace syncguard::command {
@@ -66,6 +68,20 @@ StopOnSignals::StopOnSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
 }
 
 int StopOnSignals::received() noexcept { return received_signal; }
+
+bool sleep_until_stopped(const std::stop_token& stop, std::chrono::steady_clock::duration at_most) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  return stopped.wait_for(lock, stop, at_most, [&] { return stop.stop_requested(); });
+}
+
+void sleep_until_stopped(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  stopped.wait(lock, stop, [] { return false; });
+}
 
 ExitCode end_by_received_signal() {
   if (const int signal = StopOnSignals::received(); signal != 0) end_by(signal);

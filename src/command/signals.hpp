@@ -1,8 +1,9 @@
-// Signals that end a wait.
+// Waits that a signal or another stop request ends.
 #pragma once
 
 #include "command/exit_code.hpp"
 
+#include <chrono>
 #include <csignal>
 #include <initializer_list>
 #include <stop_token>
@@ -37,6 +38,11 @@ class StopOnSignals {
   int end_;
   std::thread thread_;
 };
+
+// Sleeps until a stop is requested, or for the given time. Returns whether a stop was requested.
+bool sleep_until_stopped(const std::stop_token& stop, std::chrono::steady_clock::duration at_most);
+// Without a limit of time.
+void sleep_until_stopped(const std::stop_token& stop);
 
 // For commands that run until a signal: ends this process by the signal that stopped a token, see end_by().
 ExitCode end_by_received_signal();

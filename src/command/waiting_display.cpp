@@ -2,14 +2,13 @@
 
 #include "command/output.hpp"
 #include "command/printable.hpp"
+#include "command/signals.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
 #include <utility>
 
 namespace syncguard::command {
@@ -46,15 +45,12 @@ void show(const std::string& text) {
 }
 
 void keep_showing(Locks& locks, const std::string& key, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  std::unique_lock lock(mutex);
   const auto start = steady_clock::now();
   while (!stop.stop_requested()) {
     const auto text = describe(locks, key, stop);
     const auto waited = std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - start);
     if (!stop.stop_requested()) show("waiting for " + std::to_string(waited.count()) + "s: " + text);
-    changed.wait_for(lock, stop, 1s, [] { return false; });
+    sleep_until_stopped(stop, 1s);
   }
   show("");
 }
