@@ -1,8 +1,9 @@
 #include "command/http_server.hpp"
 
-#include "command/json.hpp"
+#include "command/event_stream.hpp"
+#include "command/http_reply.hpp"
 #include "command/output.hpp"
-#include "page_files.hpp"
+#include "command/signals.hpp"
 
 #include <arpa/inet.h>
 #include <microhttpd.h>
@@ -15,14 +16,12 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <condition_variable>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <list>
-#include <map>
 #include <mutex>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -31,7 +30,6 @@ namespace syncguard::command {
 namespace {
 
 using namespace std::chrono_literals;
-using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned max_connections = 128;
@@ -45,86 +43,11 @@ constexpr std::size_t max_body = 4096;
 constexpr auto time_for_headers = 10s;
 // For the rest of a request, and for one block of an event.
 constexpr auto time_for_request = 30s;
-// A page then opens another stream.
-constexpr auto lifetime_of_stream = 1h;
-constexpr auto heartbeat_interval = 10s;
 constexpr double requests_per_second = 100;
 constexpr double burst_of_requests = 200;
 constexpr double refusals_per_second = 20;
 constexpr double burst_of_refusals = 50;
 constexpr std::size_t block_size = 16U << 10U;
-
-// No script, style or request of another origin; no inline script; no frame around the page.
-constexpr const char* content_security_policy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
-
-struct Reply {
-  unsigned status = MHD_HTTP_OK;
-  std::string type = "text/plain; charset=utf-8";
-  std::string body;
-  std::vector<std::pair<std::string, std::string>> headers{};
-};
-
-Reply text_reply(unsigned status, std::string text) { return {.status = status, .body = std::move(text) + "\n"}; }
-
-Reply json_reply(unsigned status, const ordered_json& object) {
-  return {.status = status,
-          .type = "application/json",
-          .body = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
-}
-
-// A file of the page.
-struct PageFile {
-  const char* type;
-  std::string_view content;
-};
-
-const PageFile* page_file(std::string_view path) {
-  static const std::map<std::string_view, PageFile> files = {
-      {"/", {"text/html; charset=utf-8", page::index_html}},
-      {"/page.css", {"text/css; charset=utf-8", page::page_css}},
-      {"/page.js", {"text/javascript; charset=utf-8", page::page_js}},
-      {"/icon.svg", {"image/svg+xml", page::icon_svg}},
-  };
-  const auto file = files.find(path);
-  return file == files.end() ? nullptr : &file->second;
-}
-
-std::string_view value_of(MHD_Connection* connection, MHD_ValueKind kind, std::string_view name) {
-  const char* value = nullptr;
-  std::size_t size = 0;
-  if (MHD_lookup_connection_value_n(connection, kind, name.data(), name.size(), &value, &size) == MHD_NO) return {};
-  return value == nullptr ? std::string_view() : std::string_view(value, size);
-}
-
-std::string_view header_of(MHD_Connection* connection, std::string_view name) {
-  return value_of(connection, MHD_HEADER_KIND, name);
-}
-
-MHD_Result answer(MHD_Connection* connection, const Reply& reply, MHD_Response* response) {
-  const auto add = [&](const char* name, const std::string& value) {
-    MHD_add_response_header(response, name, value.c_str());
-  };
-  add("Content-Type", reply.type);
-  add("Cache-Control", "no-store");
-  add("Content-Security-Policy", content_security_policy);
-  add("X-Content-Type-Options", "nosniff");
-  add("X-Frame-Options", "DENY");
-  add("Referrer-Policy", "no-referrer");
-  add("Cross-Origin-Resource-Policy", "same-origin");
-  add("Cross-Origin-Opener-Policy", "same-origin");
-  for (const auto& [name, value] : reply.headers) add(name.c_str(), value);
-  const auto result = MHD_queue_response(connection, reply.status, response);
-  MHD_destroy_response(response);
-  return result;
-}
-
-MHD_Result answer(MHD_Connection* connection, const Reply& reply) {
-  // libmicrohttpd does not change a buffer that it copies, but its parameter is not const.
-  auto* body = const_cast<char*>(reply.body.data());
-  return answer(connection, reply, MHD_create_response_from_buffer(reply.body.size(), body, MHD_RESPMEM_MUST_COPY));
-}
 
 class Socket {
  public:
@@ -252,15 +175,9 @@ class HttpServer::Daemon {
     Daemon* daemon = nullptr;
     MHD_Connection* connection = nullptr;
     // The rest is for event streams and POST requests. Guarded by mutex_, except body.
-    bool is_stream = false;
+    std::optional<EventStream> stream{};
+    // Whether the stream waits for an event.
     bool is_suspended = false;
-    std::uint64_t event_number = 0;
-    // Sent before the event; shorter than a block.
-    std::string clock{};
-    std::shared_ptr<const std::string> event{};
-    std::size_t sent = 0;
-    Clock::time_point ends_at{};
-    Clock::time_point last_event_at{};
     std::string body{};
     bool is_waiting = false;
     std::optional<Reply> reply{};
@@ -346,7 +263,7 @@ class HttpServer::Daemon {
   // Reads the body, then answers.
   MHD_Result proceed(Request& request, std::string_view path, const char* data, std::size_t* size) {
     if (*size > 0) {
-      // What is too long is read and dropped, so that the client gets the reply.
+      // The rest of a body that is too long is read and dropped, so that the client gets the reply.
       if (request.body.size() <= max_body) request.body.append(data, std::min(*size, max_body + 1));
       *size = 0;
       return MHD_YES;
@@ -452,14 +369,11 @@ class HttpServer::Daemon {
   MHD_Result begin_stream(Request& request) {
     {
       const std::lock_guard lock(mutex_);
-      const auto streams = std::ranges::count_if(requests_, &Request::is_stream);
-      if (static_cast<std::size_t>(streams) < max_streams) {
-        request.is_stream = true;
-        request.ends_at = Clock::now() + lifetime_of_stream;
-        request.last_event_at = Clock::now();
-      }
+      const auto streams =
+          std::ranges::count_if(requests_, [](const Request& other) { return other.stream.has_value(); });
+      if (static_cast<std::size_t>(streams) < max_streams) request.stream.emplace(Clock::now());
     }
-    if (!request.is_stream) {
+    if (!request.stream) {
       return answer(request.connection,
                     text_reply(MHD_HTTP_SERVICE_UNAVAILABLE, "too many viewers: close another page, then try again"));
     }
@@ -472,46 +386,29 @@ class HttpServer::Daemon {
   static ssize_t read_stream(void* context, std::uint64_t, char* buffer, std::size_t size) {
     auto& request = *static_cast<Request*>(context);
     try {
-      return request.daemon->continue_stream(request, buffer, size);
+      return request.daemon->continue_stream(request, {buffer, size});
     } catch (const std::exception&) {
       return MHD_CONTENT_READER_END_WITH_ERROR;
     }
   }
 
-  ssize_t continue_stream(Request& request, char* buffer, std::size_t size) {
-    // Locked while libmicrohttpd is told to wait, so that no event is missed in between.
+  ssize_t continue_stream(Request& request, std::span<char> buffer) {
+    // Locked until the connection is suspended, so that no event is missed in between.
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
-    if (request.event == nullptr) {
-      if (is_ending_ || now >= request.ends_at) return MHD_CONTENT_READER_END_OF_STREAM;
-      if (auto next = observer_->next_event(request.event_number)) {
-        // A page needs the store's clock to show the state.
-        if (request.event_number == 0) request.clock = observer_->clock_event();
-        request.event_number = next->number;
-        request.event = std::move(next->text);
-      } else if (now - request.last_event_at >= heartbeat_interval) {
-        request.event = std::make_shared<const std::string>(observer_->clock_event());
-      } else {
-        set_deadline(request.connection, Clock::time_point::max());
-        request.is_suspended = true;
-        MHD_suspend_connection(request.connection);
-        return 0;
-      }
-      request.sent = 0;
-      request.last_event_at = now;
+    if (request.stream->is_between_events() && (is_ending_ || request.stream->is_over(now))) {
+      return MHD_CONTENT_READER_END_OF_STREAM;
     }
-    // The block before was sent: the client makes progress.
-    set_deadline(request.connection, now + time_for_request);
-    if (!request.clock.empty()) {
-      const auto clock = std::exchange(request.clock, {});
-      std::memcpy(buffer, clock.data(), clock.size());
-      return static_cast<ssize_t>(clock.size());
+    const auto size = request.stream->read(*observer_, buffer, now);
+    if (size == 0) {
+      set_deadline(request.connection, Clock::time_point::max());
+      request.is_suspended = true;
+      MHD_suspend_connection(request.connection);
+    } else {
+      // The block before was sent: the client makes progress.
+      set_deadline(request.connection, now + time_for_request);
     }
-    const auto count = std::min(size, request.event->size() - request.sent);
-    std::memcpy(buffer, request.event->data() + request.sent, count);
-    request.sent += count;
-    if (request.sent == request.event->size()) request.event = nullptr;
-    return static_cast<ssize_t>(count);
+    return static_cast<ssize_t>(size);
   }
 
   // mutex_ must be locked.
@@ -533,18 +430,13 @@ class HttpServer::Daemon {
 
   // Closes connections whose time is over, and sends heartbeats, which show that a stream works.
   void keep_time(const std::stop_token& stop) {
-    std::mutex mutex;
-    std::condition_variable_any stopped;
-    std::unique_lock waiting(mutex);
-    while (!stopped.wait_for(waiting, stop, 1s, [&] { return stop.stop_requested(); })) {
+    while (!sleep_until_stopped(stop, 1s)) {
       const auto now = Clock::now();
       const std::lock_guard lock(mutex_);
       for (const auto& connection : connections_) {
         if (now >= connection.deadline) shutdown(connection.descriptor, SHUT_RDWR);
       }
-      resume_streams([&](const Request& request) {
-        return now - request.last_event_at >= heartbeat_interval || now >= request.ends_at;
-      });
+      resume_streams([&](const Request& request) { return request.stream->is_due(now); });
     }
   }
 
@@ -613,7 +505,7 @@ class HttpServer::Daemon {
   HttpOptions options_;
   const bool can_break_;
   const std::function<void(const std::string&)> log_;
-  // What libmicrohttpd said before it started.
+  // Messages of libmicrohttpd before it started.
   std::string messages_;
   std::atomic<bool> is_started_ = false;
 

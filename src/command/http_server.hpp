@@ -1,4 +1,4 @@
-// The web server of `serve`: a page that shows the locks of a store, and what the page reads.
+// The web server of `serve`: a page that shows the locks of a store, and the data for the page.
 #pragma once
 
 #include "command/access_rules.hpp"

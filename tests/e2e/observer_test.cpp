@@ -1,7 +1,8 @@
-// The observer of `syncguard serve`, on a store in this process.
+// The observer of `syncguard serve` and its event streams, on a store in this process.
 
 #include "command/observer.hpp"
 
+#include "command/event_stream.hpp"
 #include "support/eventually.hpp"
 #include "support/signal.hpp"
 
@@ -10,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 
 namespace syncguard::command {
@@ -76,10 +78,48 @@ TEST_F(Observing, ViewerThatFellBehindGetsWholeState) {
   auto number = first;
   EXPECT_THAT(next(number), StartsWith("event: state\n"));
   EXPECT_FALSE(observer.next_event(number));
-  // One that is a little behind gets what it missed.
+  // A viewer that is a little behind gets the events that it missed.
   auto late = number - 10;
   EXPECT_THAT(next(late), StartsWith("event: update\n"));
   EXPECT_EQ(late, number - 9);
+}
+
+struct Streaming : Observing {
+  // The next block of the stream; empty if there is nothing to send.
+  std::string read(EventStream::Clock::duration since_start = 0s) {
+    std::array<char, 64> buffer{};
+    return {buffer.data(), stream.read(observer, buffer, start + since_start)};
+  }
+  // The rest of the current event.
+  std::string read_event() {
+    std::string event = read();
+    while (!stream.is_between_events()) event += read();
+    return event;
+  }
+
+  const EventStream::Clock::time_point start = EventStream::Clock::now();
+  EventStream stream{start};
+};
+
+TEST_F(Streaming, BeginsWithClockThenSendsStateInBlocks) {
+  after_start();
+  EXPECT_THAT(read(), StartsWith("event: clock\n"));
+  EXPECT_FALSE(stream.is_between_events());
+  EXPECT_THAT(read_event(), ::testing::AllOf(StartsWith("event: state\n"), ::testing::EndsWith("}\n\n")));
+  EXPECT_EQ(read(), "");
+}
+
+TEST_F(Streaming, SendsHeartbeatsAndEndsAfterAnHour) {
+  after_start();
+  (void)read();
+  (void)read_event();
+  EXPECT_FALSE(stream.is_due(start + 9s));
+  EXPECT_EQ(read(9s), "");
+  EXPECT_TRUE(stream.is_due(start + 10s));
+  EXPECT_THAT(read(10s), StartsWith("event: clock\n"));
+  EXPECT_FALSE(stream.is_due(start + 19s));
+  EXPECT_FALSE(stream.is_over(start + 59min));
+  EXPECT_TRUE(stream.is_over(start + 1h));
 }
 
 TEST_F(Observing, ClosedClientIsAProblem) {
