@@ -19,8 +19,8 @@
 
 namespace syncguard::redis {
 
-// The only hash that Redis knows. Of scripts, no security rests on it; of lock ids, only that 128 random bits cannot be
-// found from their hash.
+// The hash by which Redis identifies scripts. Their security does not depend on it. The hash of a lock id only has to
+// hide 128 random bits.
 std::string sha1(std::string_view text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned size = 0;
@@ -59,105 +59,142 @@ namespace {
 
 using std::chrono::milliseconds;
 
-[[noreturn]] void refuse_reply() {
-  throw LockError(ErrorCode::internal, "unexpected reply from a Redis script", Effect::in_doubt);
-}
-
 [[noreturn]] void refuse_foreign() {
   throw LockError(ErrorCode::internal,
                   "the value stored for this key is not a lock: another program uses the same prefix");
 }
 
-// What a script says first.
+// The first element of most replies.
 enum class Verdict { yes = 1, no = 0, not_found = -1, expired = -2, foreign = -3, counter_at_end = -4 };
 
-Verdict verdict_of(const Reply& reply) {
-  const Reply& first = reply.kind == Reply::Kind::array && !reply.elements.empty() ? reply.elements.front() : reply;
-  if (first.kind != Reply::Kind::integer || first.integer < -4 || first.integer > 1) refuse_reply();
-  const auto verdict = static_cast<Verdict>(first.integer);
-  if (verdict == Verdict::foreign) refuse_foreign();
-  return verdict;
-}
+// Reads a reply, or one entry of it. The name of the script is for error messages.
+class Fields {
+ public:
+  Fields(const char* script, const Reply& reply) : script_(script), reply_(reply) {}
 
-std::int64_t integer_at(const Reply& reply, std::size_t position) {
-  if (reply.elements.size() <= position || reply.elements[position].kind != Reply::Kind::integer) refuse_reply();
-  return reply.elements[position].integer;
-}
+  [[noreturn]] void refuse() const {
+    throw LockError(ErrorCode::internal, std::string("unexpected reply from Redis script '") + script_ + "'",
+                    Effect::in_doubt);
+  }
 
-milliseconds duration_at(const Reply& reply, std::size_t position) { return milliseconds(integer_at(reply, position)); }
-Timestamp time_at(const Reply& reply, std::size_t position) { return Timestamp(duration_at(reply, position)); }
+  [[nodiscard]] std::size_t count() const { return reply_.elements.size(); }
 
-Fence fence_at(const Reply& reply, std::size_t position) {
-  const auto value = integer_at(reply, position);
-  if (value <= 0 || static_cast<std::uint64_t>(value) > Fence::max_value) refuse_reply();
-  return Fence(static_cast<std::uint64_t>(value));
-}
+  [[nodiscard]] Verdict verdict() const {
+    const Reply& first = reply_.kind == Reply::Kind::array && count() > 0 ? reply_.elements.front() : reply_;
+    if (first.kind != Reply::Kind::integer || first.integer < -4 || first.integer > 1) refuse();
+    const auto verdict = static_cast<Verdict>(first.integer);
+    if (verdict == Verdict::foreign) refuse_foreign();
+    return verdict;
+  }
+
+  [[nodiscard]] const Reply& at(std::size_t position) const {
+    if (count() <= position) refuse();
+    return reply_.elements[position];
+  }
+  [[nodiscard]] const std::string& text_at(std::size_t position) const { return at(position).text; }
+  [[nodiscard]] std::int64_t integer_at(std::size_t position) const {
+    const Reply& field = at(position);
+    if (field.kind != Reply::Kind::integer) refuse();
+    return field.integer;
+  }
+  [[nodiscard]] milliseconds duration_at(std::size_t position) const { return milliseconds(integer_at(position)); }
+  [[nodiscard]] Timestamp time_at(std::size_t position) const { return Timestamp(duration_at(position)); }
+  [[nodiscard]] Fence fence_at(std::size_t position) const {
+    const auto value = integer_at(position);
+    if (value <= 0 || static_cast<std::uint64_t>(value) > Fence::max_value) refuse();
+    return Fence(static_cast<std::uint64_t>(value));
+  }
+  // The number of waiters; negative if the store keeps no queue.
+  [[nodiscard]] std::optional<std::size_t> waiters_at(std::size_t position) const {
+    const auto count = integer_at(position);
+    return count < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(count));
+  }
+  // The whole reply as a fence counter.
+  [[nodiscard]] Fence counter() const {
+    if (reply_.kind != Reply::Kind::text) refuse();
+    std::uint64_t value = 0;
+    const auto* end = reply_.text.data() + reply_.text.size();
+    const auto [rest, error] = std::from_chars(reply_.text.data(), end, value);
+    if (error != std::errc() || rest != end) throw core::counter_at_end();
+    return core::fence_of_counter(value);
+  }
+
+ private:
+  const char* script_;
+  const Reply& reply_;
+};
 
 Missing missing(Verdict verdict) { return verdict == Verdict::expired ? Missing::expired : Missing::not_found; }
+
+// Other programs may have written the lock.
+std::optional<LockRecord> read_lock(const char* script, const Reply& reply) {
+  const Fields fields(script, reply);
+  if (fields.verdict() != Verdict::yes) return std::nullopt;
+  constexpr std::size_t count = 7;
+  if (fields.count() != count) refuse_foreign();
+  try {
+    return LockRecord{.key = fields.text_at(1),
+                      .lock_id = LockId(fields.text_at(2)),
+                      .expires_at = fields.time_at(3),
+                      .acquired_at = fields.time_at(4),
+                      .fence = Fence::parse(fields.text_at(5)),
+                      .holder = core::stored_holder(fields.text_at(6))};
+  } catch (const LockError&) {
+    refuse_foreign();
+  }
+}
 
 }  // namespace
 
 AcquireReply acquire_reply(const Reply& reply) {
-  switch (verdict_of(reply)) {
+  const Fields fields("acquire", reply);
+  switch (fields.verdict()) {
     case Verdict::yes:
-      return Granted{fence_at(reply, 1), time_at(reply, 2), duration_at(reply, 3)};
+      return Granted{fields.fence_at(1), fields.time_at(2), fields.duration_at(3)};
     case Verdict::no:
-      return Contended{duration_at(reply, 1)};
+      return Contended{fields.duration_at(1)};
     case Verdict::counter_at_end:
       throw core::counter_at_end();
     default:
-      refuse_reply();
+      fields.refuse();
   }
 }
 
 ReleaseReply release_reply(const Reply& reply) {
-  const auto verdict = verdict_of(reply);
+  const auto verdict = Fields("release", reply).verdict();
   if (verdict == Verdict::yes) return Released{};
   return missing(verdict);
 }
 
 ExtendReply extend_reply(const Reply& reply) {
-  const auto verdict = verdict_of(reply);
-  if (verdict == Verdict::yes) return Extended{time_at(reply, 1), duration_at(reply, 2)};
+  const Fields fields("extend", reply);
+  const auto verdict = fields.verdict();
+  if (verdict == Verdict::yes) return Extended{fields.time_at(1), fields.duration_at(2)};
   return missing(verdict);
 }
 
-bool is_locked_reply(const Reply& reply) { return verdict_of(reply) == Verdict::yes; }
+bool is_locked_reply(const Reply& reply) { return Fields("is_locked", reply).verdict() == Verdict::yes; }
 
-namespace {
-
-Fence counter_of(const Reply& reply) {
-  if (reply.kind != Reply::Kind::text) refuse_reply();
-  std::uint64_t value = 0;
-  const auto* end = reply.text.data() + reply.text.size();
-  const auto [rest, error] = std::from_chars(reply.text.data(), end, value);
-  if (error != std::errc() || rest != end) throw core::counter_at_end();
-  return core::fence_of_counter(value);
-}
-
-std::optional<std::size_t> waiters_of(std::int64_t count) {
-  return count < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(count));
-}
-
-}  // namespace
+std::optional<LockRecord> lookup_reply(const Reply& reply) { return read_lock("lookup", reply); }
 
 ListStep list_reply(const Reply& reply) {
+  const Fields fields("list", reply);
   ListStep step;
-  if (reply.elements.size() < 2) refuse_reply();
-  step.cursor = reply.elements[0].text;
-  step.now = time_at(reply, 1);
-  for (const auto& entry : std::span(reply.elements).subspan(2)) {
-    constexpr std::size_t fields = 6;
-    if (entry.elements.size() < fields) refuse_reply();
+  step.now = fields.time_at(1);
+  step.cursor = fields.text_at(0);
+  for (const auto& element : std::span(reply.elements).subspan(2)) {
+    const Fields entry("list", element);
+    constexpr std::size_t count = 6;
+    if (entry.count() < count) entry.refuse();
     try {
-      ListedLock lock{.key = entry.elements[0].text,
-                      .expires_at = time_at(entry, 1),
-                      .acquired_at = time_at(entry, 2),
-                      .fence = Fence::parse(entry.elements[3].text),
-                      .holder = core::stored_holder(entry.elements[4].text),
-                      .waiters = waiters_of(integer_at(entry, 5))};
-      step.locks.push_back({.lock = std::move(lock),
-                            .name = entry.elements.size() > fields ? entry.elements[fields].text : std::string()});
+      ListedLock lock{.key = entry.text_at(0),
+                      .expires_at = entry.time_at(1),
+                      .acquired_at = entry.time_at(2),
+                      .fence = Fence::parse(entry.text_at(3)),
+                      .holder = core::stored_holder(entry.text_at(4)),
+                      .waiters = entry.waiters_at(5)};
+      step.locks.push_back(
+          {.lock = std::move(lock), .name = entry.count() > count ? entry.text_at(count) : std::string()});
     } catch (const LockError& error) {
       // The document is not a lock: it is not listed.
       if (error.code() != ErrorCode::invalid_argument) throw;
@@ -167,36 +204,18 @@ ListStep list_reply(const Reply& reply) {
 }
 
 KeyState inspect_reply(const Reply& reply) {
-  constexpr std::size_t fields = 4;
-  if (reply.elements.size() != fields) refuse_reply();
+  const Fields fields("inspect", reply);
+  constexpr std::size_t count = 4;
+  if (fields.count() != count) fields.refuse();
   KeyState state;
-  state.now = time_at(reply, 0);
-  state.fence = counter_of(reply.elements[1]);
-  if (const auto lock = lookup_reply(reply.elements[3])) {
-    state.lock = core::listed(*lock, waiters_of(integer_at(reply, 2)));
-  }
+  state.now = fields.time_at(0);
+  state.fence = Fields("inspect", fields.at(1)).counter();
+  if (const auto lock = read_lock("inspect", fields.at(3))) state.lock = core::listed(*lock, fields.waiters_at(2));
   return state;
 }
 
-bool break_lock_reply(const Reply& reply) { return verdict_of(reply) == Verdict::yes; }
+bool break_lock_reply(const Reply& reply) { return Fields("break_lock", reply).verdict() == Verdict::yes; }
 
-Fence raise_fence_reply(const Reply& reply) { return counter_of(reply); }
-
-// A lock as other programs may have written it, too.
-std::optional<LockRecord> lookup_reply(const Reply& reply) {
-  if (verdict_of(reply) != Verdict::yes) return std::nullopt;
-  constexpr std::size_t fields = 7;
-  if (reply.elements.size() != fields) refuse_foreign();
-  try {
-    return LockRecord{.key = reply.elements[1].text,
-                      .lock_id = LockId(reply.elements[2].text),
-                      .expires_at = time_at(reply, 3),
-                      .acquired_at = time_at(reply, 4),
-                      .fence = Fence::parse(reply.elements[5].text),
-                      .holder = core::stored_holder(reply.elements[6].text)};
-  } catch (const LockError&) {
-    refuse_foreign();
-  }
-}
+Fence raise_fence_reply(const Reply& reply) { return Fields("raise_fence", reply).counter(); }
 
 }  // namespace syncguard::redis

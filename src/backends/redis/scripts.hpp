@@ -1,4 +1,4 @@
-// The scripts in lua/, as the server knows them, and what they answer.
+// The scripts in lua/, and their replies.
 #pragma once
 
 #include "backends/redis/protocol.hpp"
@@ -16,15 +16,15 @@ namespace syncguard::redis {
 std::string sha1(std::string_view text);
 
 struct Script {
-  // parts are put one after the other.
+  // Concatenates the parts.
   explicit Script(std::initializer_list<std::string_view> parts);
 
   std::string text;
-  // The SHA-1 of the text, by which a server that has seen it finds it.
+  // The SHA-1 of the text, by which a server identifies a script that it has loaded.
   std::string hash;
 };
 
-// What every operation is on the server.
+// One script for each operation.
 struct Scripts {
   const Script acquire;
   const Script release;
@@ -45,8 +45,8 @@ struct Scripts {
 };
 const Scripts& scripts();
 
-// Each throws LockError(internal) for a reply that its script never gives, and for a lock's key at which something else
-// is stored.
+// Each reads the reply of one script. Throws LockError(internal) if the reply is invalid, or if the value that is
+// stored for the key is not a lock.
 AcquireReply acquire_reply(const Reply& reply);
 ReleaseReply release_reply(const Reply& reply);
 ExtendReply extend_reply(const Reply& reply);
@@ -57,7 +57,7 @@ std::optional<LockRecord> lookup_reply(const Reply& reply);
 struct ListStep {
   struct Entry {
     ListedLock lock;
-    // Empty if it is the usual one.
+    // The name in Redis; empty if it is the one that the key leads to.
     std::string name;
   };
 
