@@ -112,8 +112,8 @@ class Supervisor {
     // If nothing stopped this process, a command that needs the terminal would request it again immediately, in a loop.
     pollfd sources[] = {{.fd = guardian_.descriptor(), .events = POLLIN, .revents = 0},
                         {.fd = signals_, .events = POLLIN, .revents = 0}};
-    constexpr int second_ms = 1000;
-    poll(sources, 2, signal == SIGTSTP ? 0 : second_ms);
+    const std::chrono::milliseconds pause(signal == SIGTSTP ? 0 : 1000);
+    poll(sources, 2, static_cast<int>(pause.count()));
     // The SIGCONT that resumed this process must not reach the command twice.
     sigset_t continued;
     sigemptyset(&continued);

@@ -56,13 +56,14 @@ asio::awaitable<Attempt> attempt(Client& client, const AcquireRequest& request, 
   co_return Attempt{reply, sent_at};
 }
 
+template <typename Options>
+LeaseMachine::Renewal renewal_of(const Options& options) {
+  return options.auto_extend ? LeaseMachine::Renewal::automatic : LeaseMachine::Renewal::none;
+}
+
 Lease make_lease(const ClientPtr& client, const CallbacksPtr& callbacks, const AcquireRequest& request,
-                 const Granted& granted, BootClock::time_point sent_at, bool auto_extend) {
-  const LeaseState::Grant grant{
-      .reply = granted,
-      .sent_at = sent_at,
-      .ttl = request.ttl,
-      .renewal = auto_extend ? LeaseMachine::Renewal::automatic : LeaseMachine::Renewal::none};
+                 const Granted& granted, BootClock::time_point sent_at, LeaseMachine::Renewal renewal) {
+  const LeaseState::Grant grant{.reply = granted, .sent_at = sent_at, .ttl = request.ttl, .renewal = renewal};
   auto state = std::make_shared<LeaseState>(client, callbacks, request.key, request.lock_id, grant);
   if (!state->start()) {
     client->retract_in_background(request);
@@ -132,7 +133,7 @@ asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr
   try {
     const Attempt answer = co_await attempt(*client, request, limits);
     if (const auto* granted = std::get_if<Granted>(&answer.reply)) {
-      co_return make_lease(client, callbacks, request, *granted, answer.sent_at, options.auto_extend);
+      co_return make_lease(client, callbacks, request, *granted, answer.sent_at, renewal_of(options));
     }
     co_return std::nullopt;
   } catch (const LockError& error) {
@@ -198,7 +199,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         }
         if (const auto* granted = std::get_if<Granted>(&answer->reply)) {
           if (queue_place) queue_place->forget();
-          auto lease = make_lease(client, callbacks, request, *granted, answer->sent_at, options.auto_extend);
+          auto lease = make_lease(client, callbacks, request, *granted, answer->sent_at, renewal_of(options));
           wait_ended({});
           co_return lease;
         }

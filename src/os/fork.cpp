@@ -33,16 +33,16 @@ Guarded& guarded() {
 void before_fork() { guarded().mutex.lock(); }
 void in_parent() { guarded().mutex.unlock(); }
 void in_child() {
-  const unsigned parents = fork_generation();
+  const unsigned parent_generation = fork_generation();
   if (!guarded().descriptors.empty()) {
     // A socket, because the child may add the descriptor to a reactor.
-    const int nowhere = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int unconnected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (const auto& [guarded_in, descriptor] : guarded().descriptors) {
-      if (guarded_in == parents) dup3(nowhere, descriptor, O_CLOEXEC);
+      if (guarded_in == parent_generation) dup3(unconnected, descriptor, O_CLOEXEC);
     }
-    close(nowhere);
+    close(unconnected);
   }
-  generation.store(parents + 1, std::memory_order_relaxed);
+  generation.store(parent_generation + 1, std::memory_order_relaxed);
   guarded().mutex.unlock();
 }
 

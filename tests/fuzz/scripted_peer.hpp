@@ -1,4 +1,4 @@
-// A server on a Unix socket that sends what a fuzzer came up with, and a client that talks to it.
+// A server on a Unix socket that sends the input of a fuzzer, and a client that is connected to it.
 #pragma once
 
 #include <syncguard/syncguard.hpp>
@@ -82,8 +82,8 @@ class ScriptedPeer {
       for (const auto& connection : connections) {
         sources.push_back({.fd = connection.descriptor, .events = POLLIN, .revents = 0});
       }
-      constexpr int check_interval_ms = 10;
-      if (poll(sources.data(), sources.size(), check_interval_ms) <= 0) continue;
+      constexpr std::chrono::milliseconds check_interval(10);
+      if (poll(sources.data(), sources.size(), static_cast<int>(check_interval.count())) <= 0) continue;
       for (std::size_t i = connections.size(); i-- > 0;) {
         if (sources[i + 1].revents == 0 || answer(connections[i])) continue;
         close(connections[i].descriptor);
@@ -120,7 +120,7 @@ class ScriptedPeer {
 };
 
 // One operation, chosen by a byte, on a store whose server may answer anything. It ends with a value or a LockError,
-// and in time; no lock lasts longer than its caller asked for.
+// and in time; no lock lasts longer than its caller requested.
 inline void run_any_operation(std::uint8_t choice, const std::string& url) {
   using namespace std::chrono_literals;
   constexpr auto ttl = 1000ms;

@@ -98,9 +98,9 @@ void serve(const std::string& name, const std::filesystem::path& file, int runne
   ready();
   std::array<pollfd, 2> ends{
       {{.fd = runner, .events = POLLIN, .revents = 0}, {.fd = terminated, .events = POLLIN, .revents = 0}}};
-  constexpr int interval_ms = 100;
+  constexpr std::chrono::milliseconds interval(100);
   for (;;) {
-    const int ended = poll(ends.data(), ends.size(), server.maintain ? interval_ms : -1);
+    const int ended = poll(ends.data(), ends.size(), server.maintain ? static_cast<int>(interval.count()) : -1);
     if (ended > 0 || (ended < 0 && errno != EINTR)) break;
     if (server.maintain) server.maintain();
   }

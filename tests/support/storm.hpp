@@ -44,7 +44,7 @@ struct Evidence {
   std::atomic<int> fences_out_of_order{0};
   std::atomic<int> turns{0};
   std::atomic<int> failures{0};
-  std::atomic<std::int64_t> slowest_operation_ms{0};
+  std::atomic<std::chrono::milliseconds> slowest_operation{};
 };
 
 class SharedEvidence {
@@ -171,8 +171,8 @@ inline void survive_kills(const std::function<Locks()>& open_client, Evidence& e
   const auto timed = [&](auto operation) {
     const auto start = steady_clock::now();
     const auto error = error_of(operation);
-    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
-    if (took > evidence.slowest_operation_ms) evidence.slowest_operation_ms = took;
+    const auto took = std::chrono::floor<std::chrono::milliseconds>(steady_clock::now() - start);
+    if (took > evidence.slowest_operation.load()) evidence.slowest_operation = took;
     if (error) throw LockError(*error);
   };
   for (;;) {
@@ -224,10 +224,10 @@ inline void survive_restarts(const std::string& url, Evidence& evidence, const s
   EXPECT_EQ(evidence.overlaps, 0);
   EXPECT_EQ(evidence.fences_out_of_order, 0);
   EXPECT_EQ(evidence.failures, 0);
-  EXPECT_LT(evidence.slowest_operation_ms, 12'000)
+  EXPECT_LT(evidence.slowest_operation.load(), 12s)
       << "an operation times out after two seconds; the rest is allowance for a busy machine";
   std::printf("%d turns, %d stops, slowest operation %lld ms\n", evidence.turns.load(), stops,
-              static_cast<long long>(evidence.slowest_operation_ms.load()));
+              static_cast<long long>(evidence.slowest_operation.load().count()));
 }
 
 }  // namespace syncguard::testing

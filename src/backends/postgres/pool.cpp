@@ -83,9 +83,10 @@ bool Pool::is_too_old(const Pooled& pooled) const {
 }
 
 // Requires the mutex. The connections that have been idle the longest are at the front.
-void Pool::take_out_idle(std::vector<Pooled>& taken, bool all) {
+void Pool::take_out_idle(std::vector<Pooled>& taken, Idle which) {
   const auto since = steady_clock::now() - max_idle_;
-  auto end = all ? idle_.end() : std::ranges::find_if(idle_, [&](const auto& one) { return one.idle_since > since; });
+  const auto is_kept = [&](const Pooled& pooled) { return which == Idle::too_long && pooled.idle_since > since; };
+  const auto end = std::ranges::find_if(idle_, is_kept);
   open_ -= static_cast<std::size_t>(end - idle_.begin());
   taken.insert(taken.end(), std::make_move_iterator(idle_.begin()), std::make_move_iterator(end));
   idle_.erase(idle_.begin(), end);
@@ -147,7 +148,7 @@ void Pool::give_back(Pooled pooled) {
   std::vector<Pooled> unusable;
   {
     const std::lock_guard lock(mutex_);
-    take_out_idle(unusable, pooled.connection->is_read_only());
+    take_out_idle(unusable, pooled.connection->is_read_only() ? Idle::all : Idle::too_long);
     if (!usable || closed_) {
       unusable.push_back(std::move(pooled));
       --open_;
@@ -175,7 +176,7 @@ asio::awaitable<void> Pool::close_idle_ones() {
     steady_clock::time_point next;
     {
       const std::lock_guard lock(mutex_);
-      take_out_idle(too_long_idle, false);
+      take_out_idle(too_long_idle, Idle::too_long);
       closing_idle_ones_ = !idle_.empty();
       if (idle_.empty()) co_return;
       next = idle_.front().idle_since + max_idle_;

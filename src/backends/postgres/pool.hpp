@@ -46,7 +46,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
  private:
   [[nodiscard]] bool reserve_slot();
   [[nodiscard]] bool is_too_old(const Pooled& pooled) const;
-  void take_out_idle(std::vector<Pooled>& taken, bool all);
+  enum class Idle { all, too_long };
+  void take_out_idle(std::vector<Pooled>& taken, Idle which);
   void open_one_more(const asio::any_io_executor& executor);
   asio::awaitable<void> open(asio::any_io_executor executor);
   asio::awaitable<void> close_idle_ones();

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -21,12 +22,14 @@
 namespace syncguard::sqlite {
 namespace {
 
+using std::chrono::milliseconds;
+
 // The pause after a failed check, and the maximum pause before a scheduled one.
-constexpr int retry_interval_ms = 1000;
+constexpr milliseconds retry_interval{1000};
 // The pause between two checks: a waiter that does not take its turn costs the next one at most half a second.
-constexpr int poll_interval_ms = 200;
+constexpr milliseconds poll_interval{200};
 // The same if a wake-up file cannot be watched.
-constexpr int fallback_poll_interval_ms = 100;
+constexpr milliseconds fallback_poll_interval{100};
 // With many waiters, checking takes longer. Then the pauses are longer, too: this many times as long.
 constexpr int pause_per_check = 20;
 
@@ -67,8 +70,8 @@ class WakeListener::Shared {
     std::size_t waiters = 0;
   };
 
-  // Returns the time until the next check in milliseconds, or -1 if nothing is scheduled.
-  int check_queues(Store& store);
+  // Returns the time until the next check; nullopt if none is scheduled.
+  std::optional<milliseconds> check_queues(Store& store);
   // A waiter that lost its turn to another one, or whose entry was removed after its turn, gets no turn from a release.
   // It has to try and join again.
   void wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters);
@@ -78,7 +81,7 @@ class WakeListener::Shared {
   // A new database comes with new wake-up files.
   void renew_watches();
   // The longest pause before the next check in milliseconds; -1 without waiters.
-  int max_pause(std::chrono::steady_clock::duration check_took);
+  std::optional<milliseconds> max_pause(std::chrono::steady_clock::duration check_took);
   void interrupt();
   // Whether a check of the database may take more time.
   bool may_continue();
@@ -158,14 +161,14 @@ void WakeListener::Shared::renew_watches() {
   }
 }
 
-int WakeListener::Shared::max_pause(std::chrono::steady_clock::duration check_took) {
+std::optional<milliseconds> WakeListener::Shared::max_pause(std::chrono::steady_clock::duration check_took) {
   const std::lock_guard lock(mutex_);
-  if (waiters_.empty()) return -1;
+  if (waiters_.empty()) return std::nullopt;
   const bool all_watched =
       std::ranges::all_of(watches_, [](const Watch& watch) { return watch.waiters == 0 || watch.descriptor >= 0; });
-  const auto took_ms = std::chrono::duration_cast<std::chrono::milliseconds>(check_took).count();
-  return std::max(all_watched ? poll_interval_ms : fallback_poll_interval_ms,
-                  pause_per_check * static_cast<int>(std::min<std::int64_t>(took_ms, retry_interval_ms)));
+  const auto took = std::chrono::floor<milliseconds>(check_took);
+  return std::max(all_watched ? poll_interval : fallback_poll_interval,
+                  pause_per_check * std::min(took, retry_interval));
 }
 
 void WakeListener::Shared::add(const Key& key, const LockId& waiter, std::function<void()> wake) {
@@ -218,10 +221,10 @@ bool WakeListener::Shared::may_continue() {
 
 void WakeListener::Shared::watch() {
   std::optional<Store> store;
-  int timeout = -1;
+  std::optional<milliseconds> pause;
   for (;;) {
     std::array<pollfd, 2> events{{{inotify_, POLLIN, 0}, {interrupt_, POLLIN, 0}}};
-    poll(events.data(), events.size(), timeout);
+    poll(events.data(), events.size(), pause ? static_cast<int>(pause->count()) : -1);
     // Only that something changed matters. Unread events would end the next poll at once.
     alignas(inotify_event) std::array<char, 4096> buffer;
     while (read(inotify_, buffer.data(), buffer.size()) > 0) {
@@ -233,7 +236,7 @@ void WakeListener::Shared::watch() {
       if (ending_) return;
     }
     const auto start = std::chrono::steady_clock::now();
-    run_until_ = start + std::chrono::milliseconds(retry_interval_ms);
+    run_until_ = start + retry_interval;
     try {
       if (store && store->has_moved()) store.reset();
       if (!store) {
@@ -242,17 +245,17 @@ void WakeListener::Shared::watch() {
                                                .keep_running = [this] { return may_continue(); },
                                                .may_write = [] { return true; }});
       }
-      timeout = check_queues(*store);
-      const int limit = max_pause(std::chrono::steady_clock::now() - start);
-      if (timeout < 0 || (limit >= 0 && limit < timeout)) timeout = limit;
+      pause = check_queues(*store);
+      const auto limit = max_pause(std::chrono::steady_clock::now() - start);
+      if (!pause || (limit && *limit < *pause)) pause = limit;
     } catch (const std::exception& error) {
       log_.debug(std::string("checking the queue failed and will be retried: ") + error.what());
-      timeout = retry_interval_ms;
+      pause = retry_interval;
     }
   }
 }
 
-int WakeListener::Shared::check_queues(Store& store) {
+std::optional<milliseconds> WakeListener::Shared::check_queues(Store& store) {
   std::set<std::string> stored_keys;
   {
     const std::lock_guard lock(mutex_);
@@ -288,11 +291,11 @@ int WakeListener::Shared::check_queues(Store& store) {
     } catch (const LockError& error) {
       // A failure for one key, such as a busy database, must not delay the other keys.
       log_.debug(std::string("passing on a turn failed and will be retried: ") + error.what());
-      recheck_by(os::system_now() + std::chrono::milliseconds(20));
+      recheck_by(os::system_now() + milliseconds(20));
     }
   }
-  if (!next) return -1;
-  return static_cast<int>(std::clamp<std::int64_t>((*next - os::system_now()).count() + 1, 1, retry_interval_ms));
+  if (!next) return std::nullopt;
+  return std::clamp(*next - os::system_now() + milliseconds(1), milliseconds(1), retry_interval);
 }
 
 void WakeListener::Shared::wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters) {
