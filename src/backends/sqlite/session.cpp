@@ -95,10 +95,11 @@ Session::~Session() { shared_->end(); }
 
 void Session::on_database_gone(std::function<void()> gone) { shared_->database_gone = std::move(gone); }
 
-void Session::watch_database_until(std::chrono::steady_clock::time_point time) {
+void Session::watch_database_for(std::chrono::milliseconds remaining) {
+  const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(shared_->mutex);
-  const bool watching = shared_->watch_until > std::chrono::steady_clock::now();
-  shared_->watch_until = std::max(shared_->watch_until, time);
+  const bool watching = shared_->watch_until > now;
+  shared_->watch_until = std::max(shared_->watch_until, now + remaining);
   if (!watching) shared_->changed.notify_all();
 }
 
@@ -125,11 +126,7 @@ bool Session::perform_if_idle(Job& job) {
 
 void Session::run_in_background(std::function<void(Store&)> step) {
   const CallLimits limits{{}, std::chrono::steady_clock::now() + std::chrono::seconds(1)};
-  std::function<bool(Store&)> job = [step = std::move(step)](Store& store) {
-    step(store);
-    return true;
-  };
-  enqueue(std::make_shared<JobWithResult<bool>>(limits, Where::anywhere, std::move(job)));
+  enqueue(std::make_shared<JobWithResult<std::function<void(Store&)>>>(limits, Where::anywhere, std::move(step)));
 }
 
 void Session::throw_ended(Job& job, async::WaitResult result) {

@@ -15,7 +15,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace syncguard::sqlite {
 
@@ -45,11 +47,11 @@ class Session {
   // to write; otherwise it is in doubt, and the step continues in the background. On the caller's own thread, the
   // limits end only the wait for other processes, not for a disk that hangs. step must own everything it refers to. It
   // runs again if its transaction was rolled back because of another step.
-  template <typename Result>
-  asio::awaitable<Result> run(std::function<Result(Store&)> step, const CallLimits& limits,
-                              Where where = Where::anywhere) {
+  template <typename Step>
+  asio::awaitable<std::invoke_result_t<Step&, Store&>> run(Step step, const CallLimits& limits,
+                                                           Where where = Where::anywhere) {
     async::expect_no_stop(limits.stop);
-    const auto job = std::make_shared<JobWithResult<Result>>(limits, where, std::move(step));
+    const auto job = std::make_shared<JobWithResult<Step>>(limits, where, std::move(step));
     const bool here = where == Where::anywhere && limits.may_block();
     if (!here || !perform_if_idle(*job)) {
       const auto ended = job->ended.emplace();
@@ -58,16 +60,18 @@ class Session {
       if (result != async::WaitResult::set) throw_ended(*job, result);
     }
     if (job->error) std::rethrow_exception(job->error);
-    co_return std::move(*job->result);
+    if constexpr (!std::is_void_v<std::invoke_result_t<Step&, Store&>>) co_return std::move(*job->result);
   }
 
-  // Until that time, when its last lock expires, checks every second that the database was not removed or replaced.
-  void watch_database_until(std::chrono::steady_clock::time_point time);
+  // For that time, until a granted lock expires, checks every second that the database was not removed or replaced.
+  void watch_database_for(std::chrono::milliseconds remaining);
 
   // Queues step(store) without waiting for it. Exceptions are ignored.
   void run_in_background(std::function<void(Store&)> step);
 
  private:
+  // Not an async::Promise, which is set once and creates an event: a step may run several times before its result is
+  // final, and one that runs on its caller's thread needs no event.
   struct Job {
     // waiting: nothing has changed yet. writing: the step may have changed the database. abandoned: it must not begin.
     enum class State { waiting, writing, abandoned };
@@ -84,14 +88,22 @@ class Session {
     std::optional<async::Event> ended;  // set when the session's thread has run it
     State state = State::waiting;       // guarded by Shared's mutex
   };
-  template <typename Result>
+  template <typename Step>
   struct JobWithResult : Job {
-    JobWithResult(CallLimits call_limits, Where place, std::function<Result(Store&)> function)
-        : Job(std::move(call_limits), place), step(std::move(function)) {}
-    void run(Store& store) override { result = step(store); }
+    using Result = std::invoke_result_t<Step&, Store&>;
 
-    const std::function<Result(Store&)> step;
-    std::optional<Result> result;
+    JobWithResult(CallLimits call_limits, Where place, Step function)
+        : Job(std::move(call_limits), place), step(std::move(function)) {}
+    void run(Store& store) override {
+      if constexpr (std::is_void_v<Result>) {
+        step(store);
+      } else {
+        result = step(store);
+      }
+    }
+
+    Step step;
+    std::optional<std::conditional_t<std::is_void_v<Result>, std::monostate, Result>> result;
   };
   // Shared with the thread.
   struct Shared;

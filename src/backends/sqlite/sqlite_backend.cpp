@@ -19,8 +19,8 @@ namespace {
 using sqlite::Store;
 
 // Shared by the backend and its tickets, which may outlive it.
-struct Parts {
-  Parts(const std::filesystem::path& path, const Log& log) : session(path), wake_listener(path, log) {}
+struct Shared {
+  Shared(const std::filesystem::path& path, const Log& log) : session(path), wake_listener(path, log) {}
 
   sqlite::Session session;
   sqlite::WakeListener wake_listener;
@@ -28,30 +28,23 @@ struct Parts {
 
 class SqliteTicket : public WaitTicket {
  public:
-  SqliteTicket(std::shared_ptr<Parts> parts, Key key, const LockId& waiter)
-      : parts_(std::move(parts)), key_(std::move(key)), waiter_(waiter) {}
-  ~SqliteTicket() override { parts_->wake_listener.remove(waiter_); }
+  SqliteTicket(std::shared_ptr<Shared> shared, Key key, const LockId& waiter)
+      : shared_(std::move(shared)), key_(std::move(key)), waiter_(waiter) {}
+  ~SqliteTicket() override { shared_->wake_listener.remove(waiter_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
-    std::function<bool(Store&)> step = [key = key_, waiter = waiter_](Store& store) {
-      store.join(key, waiter);
-      return true;
-    };
-    co_await parts_->session.run(std::move(step), limits);
-    parts_->wake_listener.set_joined(waiter_);
+    auto step = [key = key_, waiter = waiter_](Store& store) { store.join(key, waiter); };
+    co_await shared_->session.run(std::move(step), limits);
+    shared_->wake_listener.set_joined(waiter_);
   }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    parts_->wake_listener.remove(waiter_);
-    std::function<bool(Store&)> step = [key = key_, waiter = waiter_](Store& store) {
-      store.leave(key, waiter);
-      return true;
-    };
-    co_await parts_->session.run(std::move(step), limits);
+    shared_->wake_listener.remove(waiter_);
+    return shared_->session.run([key = key_, waiter = waiter_](Store& store) { store.leave(key, waiter); }, limits);
   }
 
  private:
-  const std::shared_ptr<Parts> parts_;
+  const std::shared_ptr<Shared> shared_;
   const Key key_;
   const LockId waiter_;
 };
@@ -60,7 +53,7 @@ class SqliteBackend : public Backend {
  public:
   SqliteBackend(const SqliteOptions& options, const Log& log)
       : path_(std::filesystem::absolute(options.path)),
-        parts_(std::make_shared<Parts>(path_, log)),
+        shared_(std::make_shared<Shared>(path_, log)),
         fences_(options.fences),
         cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
 
@@ -68,57 +61,52 @@ class SqliteBackend : public Backend {
     return {.name = "sqlite", .fences = fences_, .local = true};
   }
 
-  void on_locks_gone(std::function<void()> gone) override { parts_->session.on_database_gone(std::move(gone)); }
+  void on_locks_gone(std::function<void()> gone) override { shared_->session.on_database_gone(std::move(gone)); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
-    std::function<AcquireReply(Store&)> step = [request, fences = fences_](Store& store) {
-      return store.acquire(request, fences);
-    };
-    const auto reply = co_await parts_->session.run(std::move(step), limits);
-    if (const auto* granted = std::get_if<Granted>(&reply)) watch_database(granted->remaining);
+    auto step = [request, fences = fences_](Store& store) { return store.acquire(request, fences); };
+    const auto reply = co_await shared_->session.run(std::move(step), limits);
+    if (const auto* granted = std::get_if<Granted>(&reply)) shared_->session.watch_database_for(granted->remaining);
     co_return reply;
   }
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    std::function<ReleaseReply(Store&)> step = [id](Store& store) { return store.release(id); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([id](Store& store) { return store.release(id); }, limits);
   }
 
   asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                       const CallLimits& limits) override {
-    std::function<ExtendReply(Store&)> step = [id, ttl](Store& store) { return store.extend(id, ttl); };
-    const auto reply = co_await parts_->session.run(std::move(step), limits);
-    if (const auto* extended = std::get_if<Extended>(&reply)) watch_database(extended->remaining);
+    auto step = [id, ttl](Store& store) { return store.extend(id, ttl); };
+    const auto reply = co_await shared_->session.run(std::move(step), limits);
+    if (const auto* extended = std::get_if<Extended>(&reply)) shared_->session.watch_database_for(extended->remaining);
     co_return reply;
   }
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
-    std::function<bool(Store&)> step = [key](Store& store) { return store.find_live(key).has_value(); };
-    const bool locked = co_await parts_->session.run(std::move(step), limits);
+    auto step = [key](Store& store) { return store.find_live(key).has_value(); };
+    const bool locked = co_await shared_->session.run(std::move(step), limits);
     if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) clean_up(key);
     co_return locked;
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    std::function<std::optional<LockRecord>(Store&)> step = [key](Store& store) { return store.find_live(key); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([key](Store& store) { return store.find_live(key); }, limits);
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    std::function<std::optional<LockRecord>(Store&)> step = [id](Store& store) { return store.find_live(id); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([id](Store& store) { return store.find_live(id); }, limits);
   }
 
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
-    // Added before it joins, so that no change in between is missed.
-    parts_->wake_listener.add(key, waiter, std::move(wake));
-    auto ticket = std::make_unique<SqliteTicket>(parts_, key, waiter);
+    // Listens before it joins, so that no wake-up in between is missed.
+    shared_->wake_listener.add(key, waiter, std::move(wake));
+    auto ticket = std::make_unique<SqliteTicket>(shared_, key, waiter);
     try {
       co_await ticket->rejoin(limits);
     } catch (const LockError&) {
       // It may still have joined the queue, and nothing else would remove its entry.
-      parts_->session.run_in_background([key, waiter](Store& store) { store.leave(key, waiter); });
+      shared_->session.run_in_background([key, waiter](Store& store) { store.leave(key, waiter); });
       throw;
     }
     co_return ticket;
@@ -127,26 +115,24 @@ class SqliteBackend : public Backend {
   asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
     async::expect_no_stop(limits.stop);
     auto findings = sqlite::check_path(path_);
-    const bool has_failure = std::ranges::any_of(findings, [](const Finding& finding) {
+    const bool is_on_unfit_file_system = std::ranges::any_of(findings, [](const Finding& finding) {
       return finding.check == "file system" && finding.verdict == Finding::Verdict::failure;
     });
     // Opening the database would create it.
     std::error_code unreachable;
-    if (has_failure || !std::filesystem::exists(path_, unreachable)) co_return findings;
+    if (is_on_unfit_file_system || !std::filesystem::exists(path_, unreachable)) co_return findings;
     try {
       core::LatencyCheck latency_check;
       for (int i = 0; i < core::LatencyCheck::requests; ++i) {
-        std::function<bool(Store&)> probe = [](Store& store) {
-          return store.find_live(LockId::generate()).has_value();
-        };
+        auto probe = [](Store& store) { return store.find_live(LockId::generate()).has_value(); };
         const auto sent_at = std::chrono::steady_clock::now();
-        co_await parts_->session.run(std::move(probe), limits);
+        co_await shared_->session.run(std::move(probe), limits);
         // No clock skew: the store uses this host's clock.
         latency_check.add(std::chrono::steady_clock::now() - sent_at, std::nullopt);
       }
       latency_check.report(findings);
-      std::function<Store::Health(Store&)> examine = [](Store& store) { return store.health(); };
-      const auto health = co_await parts_->session.run(std::move(examine), limits, sqlite::Session::Where::on_thread);
+      auto examine = [](Store& store) { return store.health(); };
+      const auto health = co_await shared_->session.run(std::move(examine), limits, sqlite::Session::Where::on_thread);
       findings.push_back(core::fine("writable", "yes"));
       for (auto& finding : sqlite::examine(health, fences_)) findings.push_back(std::move(finding));
     } catch (const LockError& error) {
@@ -159,57 +145,44 @@ class SqliteBackend : public Backend {
     std::error_code ignored;
     const bool existed = std::filesystem::exists(path_, ignored);
     // Opening the database creates it. An existing database may lack an index.
-    std::function<bool(Store&)> step = [](Store& store) {
-      store.complete_schema();
-      return true;
-    };
-    co_await parts_->session.run(std::move(step), limits, sqlite::Session::Where::on_thread);
+    auto step = [](Store& store) { store.complete_schema(); };
+    co_await shared_->session.run(std::move(step), limits, sqlite::Session::Where::on_thread);
     co_return "the database " + path_.string() + (existed ? " already exists" : " was created");
   }
 
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
-    std::function<CleanupReply(Store&)> step = [request](Store& store) { return store.clean_up(request); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([request](Store& store) { return store.clean_up(request); }, limits);
   }
 
   asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
-    std::function<LockPage(Store&)> step = [request](Store& store) { return store.list(request); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([request](Store& store) { return store.list(request); }, limits);
   }
 
   asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
-    std::function<KeyState(Store&)> step = [key](Store& store) { return store.inspect(key); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([key](Store& store) { return store.inspect(key); }, limits);
   }
 
   asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
-    std::function<bool(Store&)> step = [key, fence](Store& store) { return store.break_lock(key, fence); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([key, fence](Store& store) { return store.break_lock(key, fence); }, limits);
   }
 
   asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
-    std::function<Fence(Store&)> step = [key, fence](Store& store) { return store.raise_fence(key, fence); };
-    co_return co_await parts_->session.run(std::move(step), limits);
+    return shared_->session.run([key, fence](Store& store) { return store.raise_fence(key, fence); }, limits);
   }
 
   asio::awaitable<void> close(const CallLimits& limits) override {
-    co_await parts_->wake_listener.close(limits);
-    co_await parts_->session.close(limits);
+    co_await shared_->wake_listener.close(limits);
+    co_await shared_->session.close(limits);
   }
 
  private:
-  // Watches the database until a lock with this remaining time expires.
-  void watch_database(std::chrono::milliseconds remaining) {
-    parts_->session.watch_database_until(std::chrono::steady_clock::now() + remaining);
-  }
-
   // In the background, because the caller need not wait for it.
   void clean_up(const Key& key) {
-    parts_->session.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
+    shared_->session.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
   }
 
   const std::filesystem::path path_;
-  const std::shared_ptr<Parts> parts_;
+  const std::shared_ptr<Shared> shared_;
   const FenceSource fences_;
   const bool cleanup_in_is_locked_;
   core::CleanupPace cleanup_pace_;
