@@ -116,18 +116,18 @@ asio::awaitable<WaitResult> Event::wait_for(std::shared_ptr<State> state, steady
   co_return waiter.result;
 }
 
-asio::awaitable<void> Event::wait(CallLimits limits, const char* too_late, Effect effect) const {
+asio::awaitable<void> Event::wait(CallLimits limits, const char* timeout_message, Effect effect) const {
   const auto result = co_await wait(limits.deadline, limits.stop);
-  if (result != WaitResult::set) throw_ended(result, too_late, effect);
+  if (result != WaitResult::set) throw_ended(result, timeout_message, effect);
 }
 
 asio::awaitable<WaitResult> sleep_until(steady_clock::time_point until, std::stop_token stop) {
   return Event().wait(until, std::move(stop));
 }
 
-void throw_ended(WaitResult result, const std::string& too_late, Effect effect) {
+void throw_ended(WaitResult result, const std::string& timeout_message, Effect effect) {
   if (result == WaitResult::stopped) throw LockError(ErrorCode::aborted, "a stop was requested", effect);
-  throw LockError(ErrorCode::network_timeout, too_late, effect);
+  throw LockError(ErrorCode::network_timeout, timeout_message, effect);
 }
 
 }  // namespace syncguard::async

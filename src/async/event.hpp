@@ -17,6 +17,7 @@
 
 namespace syncguard::async {
 
+// How a wait ended.
 enum class WaitResult { set, timed_out, stopped };
 
 // A flag that any number of coroutines and threads can wait for. Any thread may use it, even while it holds a mutex:
@@ -38,7 +39,8 @@ class Event {
                                                  std::stop_token stop = {}) const;
   // Throws LockError with the given effect if the event is not set within the limits: aborted if a stop was requested,
   // else network_timeout with the given message.
-  [[nodiscard]] asio::awaitable<void> wait(CallLimits limits, const char* too_late, Effect effect = Effect::none) const;
+  [[nodiscard]] asio::awaitable<void> wait(CallLimits limits, const char* timeout_message,
+                                           Effect effect = Effect::none) const;
 
   // Blocks the calling thread. Returns false on timeout.
   bool wait_blocking(std::chrono::steady_clock::time_point until) const;
@@ -58,7 +60,7 @@ class Event {
 [[nodiscard]] asio::awaitable<WaitResult> sleep_until(std::chrono::steady_clock::time_point until,
                                                       std::stop_token stop = {});
 
-// A value or an exception that is set once and that others wait for. Copies share it.
+// A value or an exception that one thread sets, once, and that others wait for. Copies share it.
 template <typename Value>
 class Promise {
  public:
@@ -103,8 +105,9 @@ class Promise {
   std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
 };
 
-// Throws LockError for a wait that ended before the event was set: aborted if it was stopped, else network_timeout.
-[[noreturn]] void throw_ended(WaitResult result, const std::string& too_late, Effect effect = Effect::none);
+// Throws LockError for a wait that ended before the event was set: aborted if it was stopped, else network_timeout with
+// the given message.
+[[noreturn]] void throw_ended(WaitResult result, const std::string& timeout_message, Effect effect = Effect::none);
 
 // Throws LockError(aborted) if a stop was requested.
 inline void expect_no_stop(const std::stop_token& stop) {

@@ -17,34 +17,35 @@ namespace {
 
 // After a fork, gRPC's threads do not exist in the child, and its descriptors are shared with the parent.
 void expect_no_fork_since_first_use() {
-  static const unsigned first_user = os::fork_generation();
-  if (os::fork_generation() == first_user) return;
+  static const unsigned generation_of_first_use = os::fork_generation();
+  if (os::fork_generation() == generation_of_first_use) return;
   throw LockError(
       ErrorCode::invalid_argument,
       "Firestore cannot be used in a process that was forked after its parent used it: fork earlier, or exec");
 }
 
-grpc::ChannelArguments arguments(const Endpoint& endpoint, std::chrono::milliseconds connect_timeout) {
-  constexpr int kibibyte = 1024;
+grpc::ChannelArguments channel_arguments(const Endpoint& endpoint, std::chrono::milliseconds connect_timeout) {
+  constexpr int mebibyte = 1024 * 1024;
   // How long one attempt to connect may take, which gRPC calls the minimum backoff.
-  const auto attempt = std::clamp(connect_timeout, std::chrono::milliseconds(5000), std::chrono::milliseconds(20'000));
+  const auto attempt_timeout =
+      std::clamp(connect_timeout, std::chrono::milliseconds(5000), std::chrono::milliseconds(20'000));
   grpc::ChannelArguments arguments;
   // With gRPC's default backoff, reconnecting to a restarted server takes up to two minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(attempt.count()));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(attempt_timeout.count()));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Detects a dead network while callers wait for changes.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
   // SyncGuard's documents are far smaller; any document has at most 1 MiB.
-  arguments.SetMaxReceiveMessageSize(2 * kibibyte * kibibyte);
+  arguments.SetMaxReceiveMessageSize(2 * mebibyte);
   if (endpoint.is_emulator) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return arguments;
 }
 
 // gRPC 1.51 ends its callback threads with the last channel that uses them, and crashes if such a thread destroys that
-// channel. So an unconnected channel also uses them and is never destroyed.
+// channel. So an unconnected channel, which is never destroyed, also uses them: its call starts the threads.
 const std::shared_ptr<grpc::Channel>& unconnected_channel() {
   static const auto* const kept = [] {
     const auto* channel = new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("", nullptr));
@@ -57,18 +58,19 @@ const std::shared_ptr<grpc::Channel>& unconnected_channel() {
   return *kept;
 }
 
-OpenChannel connect(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
+// Finds credentials, which may take a request to the metadata server. gRPC connects the channel at the first call.
+OpenChannel open_channel(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
   const auto found =
       endpoint.is_emulator ? DefaultCredentials{grpc::InsecureChannelCredentials(), ""} : find_default_credentials();
   if (!unconnected_channel()) throw LockError(ErrorCode::internal, "gRPC cannot start its threads");
-  return {grpc::CreateCustomChannel(endpoint.address, found.credentials, arguments(endpoint, timeout)),
+  return {grpc::CreateCustomChannel(endpoint.address, found.credentials, channel_arguments(endpoint, timeout)),
           found.quota_project};
 }
 
-// Like connect, but throws only LockError.
-OpenChannel try_to_connect(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
+// Like open_channel, but throws only LockError.
+OpenChannel open_channel_checked(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
   try {
-    return connect(endpoint, timeout);
+    return open_channel(endpoint, timeout);
   } catch (const LockError&) {
     throw;
   } catch (const std::exception&) {
@@ -103,7 +105,7 @@ asio::awaitable<OpenChannel> Connection::open(CallLimits limits) {
       opening_.emplace();
       try {
         os::start_thread("syncguard-grpc", [opened = *opening_, endpoint = endpoint_, timeout = connect_timeout_] {
-          opened.set_from([&] { return try_to_connect(endpoint, timeout); });
+          opened.set_from([&] { return open_channel_checked(endpoint, timeout); });
         }).detach();
       } catch (const std::system_error&) {
         opening_.reset();
@@ -137,6 +139,7 @@ void Connection::prepare(grpc::ClientContext& context, const OpenChannel& channe
   if (!channel.quota_project.empty()) context.AddMetadata("x-goog-user-project", channel.quota_project);
   if (endpoint_.is_emulator) context.AddMetadata("authorization", "Bearer owner");
   if (deadline == Deadline::max()) return;
+  // gRPC takes deadlines on the system clock.
   context.set_deadline(std::chrono::system_clock::now() + (deadline - std::chrono::steady_clock::now()));
 }
 
