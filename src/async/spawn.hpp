@@ -98,7 +98,8 @@ class SpinBeforeSleep {
 // Must not be called on a thread that the coroutine needs.
 template <typename Result>
 Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Result> coroutine) {
-  // Shared, because the completing thread may still be about to notify when the waiter has already seen the result.
+  // Shared, because the completing thread may still be about to notify when the waiter has already seen the result. Not
+  // a Promise: SpinBeforeSleep reads `done` without locking a mutex.
   struct Outcome {
     std::mutex mutex;
     std::condition_variable arrived;

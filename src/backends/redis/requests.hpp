@@ -17,7 +17,8 @@ namespace syncguard::redis {
 
 using Clock = std::chrono::steady_clock;
 
-// A coroutine that waits for a reply.
+// A coroutine that waits for a reply. Not an async::Promise, which would post every reply to the executor and create a
+// timer for every request: the thread that reads a reply resumes the coroutine directly.
 struct Suspended {
   Suspended() = default;
   Suspended(const Suspended&) = delete;
@@ -29,10 +30,9 @@ struct Suspended {
   virtual void resume_later() = 0;
 };
 
-//   unsent -> sent -> answered
-//     |         |
-//     +---------+---> abandoned (deadline, stop, lost, closed); a sent request keeps its place until its reply arrives,
-//                     because replies arrive in the order of the requests
+// A request is unsent, then sent, then answered. A request without an answer can be abandoned: at its deadline, by a
+// stop request, or because the connection was lost or closed. An abandoned request that was sent keeps its place until
+// its reply arrives, because replies arrive in the order of the requests.
 class Request {
  public:
   Request(std::string bytes, Clock::time_point deadline) : bytes_(std::move(bytes)), deadline_(deadline) {}
