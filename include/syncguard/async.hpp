@@ -3,7 +3,6 @@
 /// callback). Blocking calls run the same coroutines. Completions are (std::exception_ptr, result).
 #pragma once
 
-#include <syncguard/detail/access.hpp>
 #include <syncguard/detail/immediate_executor.hpp>
 #include <syncguard/syncguard.hpp>
 
@@ -46,6 +45,12 @@ inline namespace v0_1 {
                                              ClientOptions options = {});
 
 namespace detail {
+
+// The library's access to private members of Lease.
+struct LeaseAccess {
+  static std::shared_ptr<LeaseState> take(Lease& lease) { return std::exchange(lease.state_, nullptr); }
+  static Lease make(std::shared_ptr<LeaseState> state) { return Lease(std::move(state)); }
+};
 
 using ClientPtr = std::shared_ptr<Client>;
 using CallbacksPtr = std::shared_ptr<const Callbacks>;
