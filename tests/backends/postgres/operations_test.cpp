@@ -171,85 +171,107 @@ TEST_F(Postgres, ReadsRowsAndTablesOfTypeScript) {
   waiting.join();
 }
 
-// Each statement as it is sent, but for the clock.
-TEST_F(Postgres, StatementsAgreeOnLiveness) {
-  namespace sql = postgres::sql;
-  const std::string id(LockId::length, 'A');
-  const std::string other(LockId::length, 'B');
-  for (const auto& one : liveness_cases) {
-    const bool live = one.live;
-    const auto now = std::to_string(one.now);
-    const auto run = [&](std::string_view statement, const std::vector<std::string>& values) {
-      server.execute("DELETE FROM syncguard_locks");
-      server.execute("INSERT INTO syncguard_locks VALUES ('key', $1, $2, 0, '1', 'key')",
-                     {id, std::to_string(one.expires_at)});
-      std::string text(statement);
-      for (const auto& [name, value] : std::vector<std::pair<std::string_view, std::string_view>>{
-               {"{check_transaction}", sql::check_transaction},
-               {"{find_held_lock}", sql::find_held_lock},
-               {"{turn}", sql::no_turn},
-               {"{leave}", ""},
-               {"{pass_turn}", sql::pass_turn},
-               {"{notify_next_waiter}", ""},
-               {"{reservation}", "50"},
-               {"{holder_columns}", sql::holder_columns},
-               {"{holder_values}", sql::holder_values},
-               {"{holder_update}", sql::holder_update},
-               {"{holder}", sql::holder},
-               {"{waiter_count}", sql::waiter_count},
-               {"{now}", now},
-               {"{clock_fence}", "1"},
-               {"{pass_turn_of_held_key}", sql::pass_turn_of_held_key},
-               {"{acquire_function}", "live_acquire"},
-               {"{release_function}", "live_release"},
-               {"{extend_function}", "live_extend"},
-               {"{leave_function}", "live_leave"},
-               {"CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"},
-               {"{locks}", "public.syncguard_locks"},
-               {"{counters}", "public.syncguard_fence_counters"},
-               {"{waiters}", "public.syncguard_locks_waiters"}}) {
-        for (auto at = text.find(name); at != std::string::npos; at = text.find(name)) {
-          text.replace(at, name.size(), value);
-        }
+// Sends each statement as the backend does, but with a chosen time instead of the server's clock.
+class PostgresLiveness : public Postgres {
+ protected:
+  std::string run(const LivenessCase& time, std::string_view statement, const std::vector<std::string>& values) {
+    namespace sql = postgres::sql;
+    server.execute("DELETE FROM syncguard_locks");
+    server.execute("INSERT INTO syncguard_locks VALUES ('key', $1, $2, 0, '1', 'key')",
+                   {id, std::to_string(time.expires_at)});
+    std::string text(statement);
+    for (const auto& [name, value] : std::vector<std::pair<std::string_view, std::string_view>>{
+             {"{check_transaction}", sql::check_transaction},
+             {"{find_held_lock}", sql::find_held_lock},
+             {"{turn}", sql::no_turn},
+             {"{leave}", ""},
+             {"{pass_turn}", sql::pass_turn},
+             {"{notify_next_waiter}", ""},
+             {"{reservation}", "50"},
+             {"{holder_columns}", sql::holder_columns},
+             {"{holder_values}", sql::holder_values},
+             {"{holder_update}", sql::holder_update},
+             {"{holder}", sql::holder},
+             {"{waiter_count}", sql::waiter_count},
+             {"{now}", std::to_string(time.now)},
+             {"{clock_fence}", "1"},
+             {"{pass_turn_of_held_key}", sql::pass_turn_of_held_key},
+             {"{acquire_function}", "live_acquire"},
+             {"{release_function}", "live_release"},
+             {"{extend_function}", "live_extend"},
+             {"{leave_function}", "live_leave"},
+             {"CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"},
+             {"{locks}", "public.syncguard_locks"},
+             {"{counters}", "public.syncguard_fence_counters"},
+             {"{waiters}", "public.syncguard_locks_waiters"}}) {
+      for (auto at = text.find(name); at != std::string::npos; at = text.find(name)) {
+        text.replace(at, name.size(), value);
       }
-      return server.execute(text, values);
+    }
+    return server.execute(text, values);
+  }
+
+  // Creates the function, then calls it.
+  std::string call(const LivenessCase& time, std::string_view create, const std::string& function) {
+    (void)run(time, create, {});
+    return server.execute("SELECT verdict FROM " + function);
+  }
+
+  const std::string id = std::string(LockId::length, 'A');
+  const std::string other = std::string(LockId::length, 'B');
+};
+
+TEST_F(PostgresLiveness, StatementsAgree) {
+  namespace sql = postgres::sql;
+  for (const auto& time : liveness_cases) {
+    const bool live = time.live;
+    const auto run_now = [&](std::string_view statement, const std::vector<std::string>& values) {
+      return run(time, statement, values);
     };
-    // Creates the function, then calls it.
-    const auto call = [&](std::string_view create, const std::string& function) {
-      (void)run(create, {});
-      return server.execute("SELECT verdict FROM " + function);
-    };
-    EXPECT_EQ(run(sql::lookup_key, {"key"}), live ? "key" : "") << now;
-    EXPECT_EQ(run(sql::lookup_id, {id}), live ? "key" : "") << now;
-    EXPECT_EQ(run(sql::extend, {id, "1000"}), live ? "1" : "-2") << now;
-    EXPECT_EQ(run(sql::break_lock, {"key", "1"}), live ? "1" : "0") << now;
-    EXPECT_EQ(run("SELECT count(user_key) FROM (" + std::string(sql::inspect) + ") AS state", {"key", "fence:key"}),
-              live ? "1" : "0")
-        << now;
-    EXPECT_EQ(run("SELECT sum(place) FROM (" + std::string(sql::list_locks) + ") AS page", {"", "", "10"}),
-              live ? "1" : "0")
-        << now;
-    EXPECT_EQ(run(sql::release, {id}), live ? "1" : "-2") << now;
-    EXPECT_EQ(run(sql::acquire, {"key", other, "1000", "fence:key", "key", "true", "label"}), live ? "0" : "1") << now;
-    EXPECT_EQ(call(sql::create_extend_function, "live_extend('" + id + "', 1000)"), live ? "1" : "-2") << now;
-    EXPECT_EQ(call(sql::create_release_function, "live_release('" + id + "')"), live ? "1" : "-2") << now;
+    SCOPED_TRACE(time.now);
+    EXPECT_EQ(run_now(sql::lookup_key, {"key"}), live ? "key" : "");
+    EXPECT_EQ(run_now(sql::lookup_id, {id}), live ? "key" : "");
+    EXPECT_EQ(run_now(sql::extend, {id, "1000"}), live ? "1" : "-2");
+    EXPECT_EQ(run_now(sql::break_lock, {"key", "1"}), live ? "1" : "0");
+    EXPECT_EQ(run_now("SELECT count(user_key) FROM (" + std::string(sql::inspect) + ") AS state", {"key", "fence:key"}),
+              live ? "1" : "0");
+    EXPECT_EQ(run_now("SELECT sum(place) FROM (" + std::string(sql::list_locks) + ") AS page", {"", "", "10"}),
+              live ? "1" : "0");
+    EXPECT_EQ(run_now(sql::release, {id}), live ? "1" : "-2");
+    EXPECT_EQ(run_now(sql::acquire, {"key", other, "1000", "fence:key", "key", "true", "label"}), live ? "0" : "1");
+  }
+}
+
+TEST_F(PostgresLiveness, FunctionsAgree) {
+  namespace sql = postgres::sql;
+  for (const auto& time : liveness_cases) {
+    const bool live = time.live;
+    SCOPED_TRACE(time.now);
+    EXPECT_EQ(call(time, sql::create_extend_function, "live_extend('" + id + "', 1000)"), live ? "1" : "-2");
+    EXPECT_EQ(call(time, sql::create_release_function, "live_release('" + id + "')"), live ? "1" : "-2");
     server.execute("DELETE FROM syncguard_locks_waiters");
-    EXPECT_EQ(call(sql::create_acquire_function,
+    EXPECT_EQ(call(time, sql::create_acquire_function,
                    "live_acquire('key', '" + other + "', 1000, 'fence:key', 'key', true, 'label', 'none')"),
-              live ? "0" : "1")
-        << now;
-    // One whose turn it is leaves: the next one is notified, unless the lock is held.
-    const auto next_is_told = [&](const auto& leave) {
+              live ? "0" : "1");
+  }
+}
+
+TEST_F(PostgresLiveness, LeavePassesTurnToNextWaiterUnlessLockIsHeld) {
+  namespace sql = postgres::sql;
+  for (const auto& time : liveness_cases) {
+    const auto next_has_turn_after = [&](const auto& leave) {
       server.execute("DELETE FROM syncguard_locks_waiters");
       server.execute(
           "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES "
           "('key', 'first', $1::bigint, $1::bigint + 10), ('key', 'next', $1::bigint, NULL)",
-          {now});
+          {std::to_string(time.now)});
       leave();
       return server.execute("SELECT turn_until_ms IS NOT NULL FROM syncguard_locks_waiters") == "t";
     };
-    EXPECT_EQ(next_is_told([&] { run(sql::leave, {"key", "first"}); }), !live) << now;
-    EXPECT_EQ(next_is_told([&] { call(sql::create_leave_function, "live_leave('key', 'first')"); }), !live) << now;
+    SCOPED_TRACE(time.now);
+    EXPECT_EQ(next_has_turn_after([&] { run(time, sql::leave, {"key", "first"}); }), !time.live);
+    EXPECT_EQ(next_has_turn_after([&] { call(time, sql::create_leave_function, "live_leave('key', 'first')"); }),
+              !time.live);
   }
 }
 
