@@ -1,5 +1,5 @@
 #!/bin/sh
-# docs/building.md and README.md list the Debian packages that ./dev installs, and docs/building.md lists every CMake option.
+# docs/building.md lists the Debian packages that ./dev installs, and every CMake option.
 # usage: packages_test.sh REPOSITORY
 set -eu
 cd "$1"
@@ -10,9 +10,7 @@ complain() {
 }
 for group in core sqlite redis postgres firestore command; do
   packages=$(./dev packages "$group" | sed 's/^[a-z]*: //')
-  for document in docs/building.md README.md; do
-    grep -qF "\`$packages\`" "$document" || complain "$document does not name \`$packages\` ($group)"
-  done
+  grep -qF "\`$packages\`" docs/building.md || complain "docs/building.md does not name \`$packages\` ($group)"
 done
 options=$(sed -nE -e 's/^(option|syncguard_option_if)\((SYNCGUARD_[A-Z_]+) .*/\2/p' CMakeLists.txt
   sed -nE -e 's/^syncguard_backend\(([a-z]+) .*/SYNCGUARD_\U\1/p' CMakeLists.txt)
