@@ -13,7 +13,7 @@ _syncguard() {
         ;;
     esac
   done
-  # What run is to run: completed as if it stood alone.
+  # The command that run starts is completed as if it stood alone.
   if [[ $command == run ]]; then
     for ((i++; i < COMP_CWORD; i++)); do
       if [[ ${COMP_WORDS[i]} == -- ]]; then

@@ -56,8 +56,8 @@ struct ClientOptions {
   /// immediately may leave locks that expire after their ttl.
   std::chrono::milliseconds dispose_timeout{5000};
   /// Names the holder of this client's locks to people: lookup() returns it. At most 256 bytes of UTF-8 without control
-  /// characters. If unset: HOST/PID. If empty: nothing is stored. Everyone who can read the store can read it, so it
-  /// must not be secret. It never appears in logs and telemetry.
+  /// characters. If unset: HOST/PID. If empty: nothing is stored. Every program that can read the store can read it, so
+  /// it must not be secret. It never appears in logs and telemetry.
   std::optional<std::string> holder{};
   Callbacks callbacks{};
   Log log{};

@@ -8,7 +8,7 @@
 
 namespace syncguard::core {
 
-// What a list shows of a lock. waiters: nullopt if the store keeps no queue.
+// The entry of a list for this lock. waiters: nullopt if the store keeps no queue.
 inline ListedLock listed(const LockRecord& record, std::optional<std::size_t> waiters) {
   return {.key = record.key,
           .expires_at = record.expires_at,

@@ -51,7 +51,7 @@ class LeaseMachine {
 
   // When to call tick; nullopt if never.
   [[nodiscard]] std::optional<Time> next_tick() const noexcept;
-  // Returns what is due now. A renewal stays due until its request starts.
+  // Returns the actions that are due now. A renewal stays due until its request starts.
   Due tick(Time now) noexcept;
 
   // An extend is about to be sent; one of the three functions below will follow, and no renewal is due before that. The

@@ -113,7 +113,7 @@ struct MetricsAccess {
                          std::shared_ptr<BackendCounters> counters);
 };
 
-// What the client counts for itself; null counters count nothing.
+// Measures one operation for the counters. Null counters count nothing.
 class OperationTimer {
  public:
   OperationTimer(BackendCounters* counters, std::optional<EventType> type) noexcept

@@ -87,7 +87,7 @@ class RedisStore : public StoreForCommands {
     return "redis://127.0.0.1:" + std::to_string(unreachable_.port());
   }
   [[nodiscard]] std::string forbidden_url() const override {
-    return "redis://nobody:wrong@127.0.0.1:" + std::to_string(server_.port());
+    return "redis://unknown:wrong@127.0.0.1:" + std::to_string(server_.port());
   }
   [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
     return "redis://" + silent_.address() + "?connect_timeout=1m&operation_timeout=" + operation_timeout;

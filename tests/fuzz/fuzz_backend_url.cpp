@@ -1,5 +1,5 @@
-// Any text as a URL, a duration, a fence, a lock id: taken or refused, never anything else. What stands in the place of
-// a secret, which is that of a zero byte behind the scheme, is in no message.
+// Any text as a URL, a duration, a fence or a lock id is accepted or rejected with a LockError. A zero byte behind the
+// scheme marks the place of a secret, which no message contains.
 
 #include "core/durations.hpp"
 

@@ -1,5 +1,5 @@
-// A client and a server that answers anything. The first byte of the input chooses the operation. The rest is what the
-// server answers to each piece that it receives, separated by zeros; lines separate messages, and a message is its type
+// A client and a server that answers anything. The first byte of the input chooses the operation. The rest is the
+// server's reply to each piece that it receives, separated by zeros; lines separate messages, and a message is its type
 // and its contents:
 //
 //   T3             a description of three columns

@@ -59,7 +59,7 @@ std::string taken(std::string_view& text, std::size_t length) {
   return digits;
 }
 
-// What the escapes stand for.
+// Replaces escapes by the bytes that they stand for.
 std::string decoded(std::string_view text) {
   std::string bytes;
   while (!text.empty()) {

@@ -1,5 +1,5 @@
-// A client and a peer that says anything. The first byte of the input chooses the operation. The rest is what the peer
-// sends after each piece that it receives, separated by zeros: on the first connection from the handshake on, on later
+// A client and a peer that sends anything. The first byte of the input chooses the operation. The rest is the reply of
+// the peer to each piece that it receives, separated by zeros: on the first connection from the handshake on, on later
 // ones after a handshake that succeeds.
 
 #include "scripted_peer.hpp"

@@ -22,7 +22,7 @@ namespace {
 
 using namespace syncguard;
 
-// Part of what the server says.
+// Part of the server's text.
 constexpr std::string_view marker = "<key-or-password>";
 
 [[maybe_unused]] void check(const LockError& error) {

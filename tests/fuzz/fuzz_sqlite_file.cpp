@@ -1,6 +1,6 @@
 // Any damage to a database file: every operation ends with a value or a LockError, and in time. The input is a list of
-// patches (a 16-bit offset and a byte each) to a database that holds a lock and waiters, so that mutations reach what
-// lies behind the file's header.
+// patches (a 16-bit offset and a byte each) to a database that holds a lock and waiters, so that mutations reach the
+// data behind the file's header.
 
 #include "support/temporary_folder.hpp"
 

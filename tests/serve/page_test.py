@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 
 import serving
-from serving import PATIENCE, TOKEN, ServeTestCase, until
+from serving import TIMEOUT, TOKEN, ServeTestCase, until
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
@@ -50,7 +50,7 @@ class Browser:
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(self.base + path, body, {"Content-Type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
                 return json.load(reply)["value"]
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error
@@ -100,7 +100,7 @@ class Browser:
             self.call("DELETE", "")
         finally:
             self.driver.send_signal(signal.SIGTERM)
-            self.driver.wait(timeout=PATIENCE)
+            self.driver.wait(timeout=TIMEOUT)
             self.driver.stdout.close()
             # Chromium may still write to its profile.
             self.folder._ignore_cleanup_errors = True

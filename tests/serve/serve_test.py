@@ -16,7 +16,7 @@ import time
 import unittest
 
 import serving
-from serving import PATIENCE, TOKEN, Events, ServeTestCase, until
+from serving import TIMEOUT, TOKEN, Events, ServeTestCase, until
 
 
 def bearer(token=TOKEN):
@@ -187,7 +187,7 @@ class Limits(ServeTestCase):
 
     def raw(self, server, data):
         """Sends bytes, and returns what comes back until the server closes the connection, or its first kilobyte."""
-        with socket.create_connection((server.host, int(server.port)), timeout=PATIENCE) as connection:
+        with socket.create_connection((server.host, int(server.port)), timeout=TIMEOUT) as connection:
             with contextlib.suppress(ConnectionError):
                 connection.sendall(data)
             with contextlib.suppress(ConnectionError):
@@ -250,7 +250,7 @@ class Limits(ServeTestCase):
 
     def refused(self, *options, says):
         done = subprocess.run([self.command, "--url", self.store.url, "serve", *options], capture_output=True, text=True,
-                              check=False, timeout=PATIENCE)
+                              check=False, timeout=TIMEOUT)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn(says, done.stderr)
         self.assertNotIn(TOKEN, done.stderr)
@@ -276,7 +276,7 @@ class Limits(ServeTestCase):
         context = ssl.create_default_context(cafile=certificate)
         request = (f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
                    "Connection: close\r\n\r\n").encode()
-        with socket.create_connection(("127.0.0.1", int(server.port)), timeout=PATIENCE) as plain:
+        with socket.create_connection(("127.0.0.1", int(server.port)), timeout=TIMEOUT) as plain:
             with context.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
                 connection.sendall(request)
                 self.assertIn(b"200 OK", connection.recv(1024))
@@ -338,13 +338,13 @@ class SlowClients(ServeTestCase):
 
     def test_ClientsThatTrickleAreClosedAndOthersServed(self):
         server = self.serve()
-        slow = [socket.create_connection((server.host, int(server.port)), timeout=PATIENCE) for _ in range(60)]
+        slow = [socket.create_connection((server.host, int(server.port)), timeout=TIMEOUT) for _ in range(60)]
         start = time.monotonic()
         for connection in slow:
             connection.sendall(b"GET / HTTP/1.1\r\n")
         self.assertEqual(server.request("/")[0], 200)
         is_open = dict.fromkeys(slow, True)
-        while any(is_open.values()) and time.monotonic() - start < PATIENCE:
+        while any(is_open.values()) and time.monotonic() - start < TIMEOUT:
             for connection in slow:
                 try:
                     connection.sendall(b"X")

@@ -12,13 +12,13 @@ import tempfile
 import time
 import unittest
 
-PATIENCE = 60
+TIMEOUT = 60
 TOKEN = "0123456789abcdef0123456789abcdef"
 
 
-def until(condition, message, patience=PATIENCE):
+def until(condition, message, timeout=TIMEOUT):
     """Waits until the condition returns a true value, and returns that."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while True:
         value = condition()
         if value:
@@ -39,7 +39,7 @@ class Store:
 
     def syncguard(self, *words):
         done = subprocess.run([self.command, "--url", self.url, "-q", *words], capture_output=True, text=True, check=False,
-                              timeout=PATIENCE)
+                              timeout=TIMEOUT)
         if done.returncode != 0:
             raise AssertionError(f"syncguard {' '.join(words)} failed: {done.stderr}")
         return done.stdout.strip()
@@ -53,7 +53,7 @@ class Store:
     def insert(self, locks):
         """Inserts (key, holder, seconds held, seconds left, waiters), faster than acquiring."""
         now = int(time.time() * 1000)
-        database = sqlite3.connect(self.path, timeout=PATIENCE)
+        database = sqlite3.connect(self.path, timeout=TIMEOUT)
         with contextlib.closing(database), database:
             for number, (key, holder, held, left, waiters) in enumerate(locks):
                 lock_id = f"{number:022d}"
@@ -81,7 +81,7 @@ class Server:
         self.host, self.port = self.address.rsplit(":", 1)
 
     def connect(self):
-        return http.client.HTTPConnection(self.host, int(self.port), timeout=PATIENCE)
+        return http.client.HTTPConnection(self.host, int(self.port), timeout=TIMEOUT)
 
     def request(self, path, method="GET", headers=None, body=None):
         """Returns the status, the headers and the body."""
@@ -92,7 +92,7 @@ class Server:
 
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        code = self.process.wait(timeout=PATIENCE)
+        code = self.process.wait(timeout=TIMEOUT)
         for pipe in (self.process.stdout, self.process.stderr):
             pipe.close()
         return code
@@ -120,7 +120,7 @@ class Events:
 
     def until(self, wanted, condition=lambda data: True):
         """The data of the next event of this name that fulfills the condition."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while time.monotonic() < end:
             name, data = self.next()
             if name == wanted and condition(data):

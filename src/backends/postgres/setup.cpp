@@ -137,8 +137,8 @@ std::string set_up(const PostgresOptions& options) {
   } catch (const LockError& error) {
     if (connection.sqlstate() == "42501") {
       throw LockError(ErrorCode::auth_failed,
-                      "this user may not create the tables and functions that locks need; run this as a user who "
-                      "may:\n" +
+                      "this user may not create the tables and functions that locks need; run this as a user with "
+                      "that right:\n" +
                           script_of(tables ? *tables : names),
                       Effect::none, error.context());
     }

@@ -117,7 +117,7 @@ Finding min_replicas_to_write(const Info& info) {
                  "set min-replicas-to-write 1 and min-replicas-max-lag 10 on all servers");
 }
 
-// What the Sentinels say, each asked once.
+// The replies of the Sentinels, each asked once.
 struct SentinelOpinions {
   int asked = 0;
   int in_tilt = 0;
@@ -219,7 +219,7 @@ Finding keyspace_events(const std::optional<std::string>& events) {
   return fine(check, "off: a release by another library is noticed by polling");
 }
 
-// The commands alone, and what the server said of the first.
+// The names of the commands, and the error of the first.
 std::optional<Finding> refusal(const Reply& probed) {
   std::string commands;
   bool channel_only = true;
@@ -274,12 +274,12 @@ asio::awaitable<Clocks> compare_clocks(Connection& connection, CallLimits limits
   co_return Clocks{core::clock_skew(host_time, std::chrono::ceil<milliseconds>(took), time_of(answer.reply)), took};
 }
 
-// Whether enough replicas confirm what was written before.
+// Whether enough replicas confirm earlier writes.
 asio::awaitable<Finding> confirming_replicas(Session& session, const LockId& id, const CallLimits& limits) {
   const std::string check = "min_replicas";
   const auto& options = session.options();
   auto& connection = session.granting_connection_for(id);
-  // WAIT is about what was written before the last request on its connection.
+  // WAIT counts replicas that have all writes before the last request on its connection.
   co_await compare_clocks(connection, limits);
   std::string request = wait_request(options);
   const auto answer = co_await connection.call(std::move(request), limits);

@@ -100,7 +100,7 @@ void* create_string(const redisReadTask* task, char* text, std::size_t length) n
 // Its size is an int in hiredis 0.14, and a size_t later.
 template <typename Size>
 void* create_array(const redisReadTask* task, Size elements) noexcept {
-  // What is announced is not believed before it is known to be small.
+  // An announced length is not used before it is known to be small.
   if (std::cmp_less(elements, 0) || std::cmp_greater(elements, *static_cast<const int*>(task->privdata)))
     return nullptr;
   try {
@@ -152,7 +152,7 @@ ReplyReader::ReplyReader()
 }
 
 void ReplyReader::feed(std::string_view bytes) {
-  // Everything complete has been taken out before, so that what is left is one unfinished reply.
+  // All complete replies have been taken out, so the rest is one incomplete reply.
   if (reader_->len - reader_->pos + bytes.size() > max_bytes) throw ProtocolError("a reply is too long");
   if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK) throw std::bad_alloc();
 }

@@ -1,4 +1,4 @@
-// Waits until replicas have what was written on a connection: the option min_replicas.
+// Waits until replicas have the writes of a connection: the option min_replicas.
 #pragma once
 
 #include "async/event.hpp"

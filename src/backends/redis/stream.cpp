@@ -135,7 +135,7 @@ struct Stream::Parts {
   std::optional<asio::ssl::stream<Socket&>> secure;
   bool closed = false;
   std::atomic<Phase> phase = Phase::connecting;
-  // send_now runs on any thread. Meanwhile the descriptor must not be closed, because its number could be reused.
+  // send_now runs on any thread. While it runs, the descriptor must not be closed, because its number could be reused.
   std::mutex descriptor_mutex;
   bool can_send_now = false;
 };

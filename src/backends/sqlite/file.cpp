@@ -68,13 +68,13 @@ struct stat status_of(const Descriptor& file) {
 void expect_safe_for_root(const struct stat& folder, uid_t owner_of_root) {
   if (folder.st_uid != 0 && folder.st_uid != owner_of_root) {
     throw LockError(ErrorCode::auth_failed,
-                    "the database is in, or below, a folder of another user, who could redirect what root writes "
-                    "there: run as that user, or choose a folder owned by root");
+                    "the database is in, or below, a folder of another user, which could redirect root's writes: run "
+                    "as that user, or choose a folder owned by root");
   }
   if ((folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0) {
     throw LockError(ErrorCode::auth_failed,
-                    "the database is in, or below, a folder that every user can write to, and so redirect what root "
-                    "writes there: chmod o-w the folder, or choose another");
+                    "the database is in, or below, a folder that every user can write to, which could redirect "
+                    "root's writes: chmod o-w the folder, or choose another");
   }
 }
 

@@ -332,7 +332,7 @@ TEST_F(PostgresConnections, InvalidOptionsAreRejected) {
     ASSERT_TRUE(error) << url;
     EXPECT_EQ(error->code(), ErrorCode::invalid_argument) << url << ": " << error->what();
     EXPECT_FALSE(error->retryable());
-    // What people see says why: the server of this test has no TLS.
+    // The message names the reason: the server of this test has no TLS.
     if (url.ends_with("sslmode=require")) {
       EXPECT_THAT(core::message_with_causes(*error), HasSubstr("SSL"));
     }

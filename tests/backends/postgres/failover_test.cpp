@@ -93,7 +93,7 @@ TEST_F(PostgresFailover, ClientFindsThePromotedServerAmongItsHosts) {
   expect_to_go_on(locks, lease);
 }
 
-// The standby is asynchronous and loses what it was not sent: the lock, and the counter with it.
+// The standby is asynchronous and loses the writes that it did not receive: the lock and its counter.
 TEST_F(PostgresFailover, FencesGrowAlthoughTheNewestWereLost) {
   auto locks = open_with_long_timeout(both());
   Fence newest = locks.acquire("key").fence();

@@ -190,8 +190,7 @@ TEST_F(PostgresFunctions, SetupFromManyClientsAtOnceInstallsThemOnce) {
   EXPECT_EQ(server.execute(installed), before) << "a version in use is not replaced";
 }
 
-// As during an upgrade: clients that call functions, clients with plain statements, and what the TypeScript library
-// does.
+// As during an upgrade: clients that call functions, clients with plain statements, and the TypeScript library.
 TEST_F(PostgresFunctions, MixedClientsExcludeEachOther) {
   constexpr int rounds = 25;
   server.execute("REVOKE EXECUTE ON FUNCTION " + functions() + " FROM PUBLIC");

@@ -41,7 +41,7 @@ std::string host_of(const FakeServer& server) { return "127.0.0.1:" + std::to_st
 
 class PostgresPeer : public ::testing::Test {
  public:
-  // What an operation ends with, if the server answers it with these bytes.
+  // The error of an operation if the server answers with these bytes.
   static std::optional<LockError> error_of_answer(const std::string& answer, Then then = Then::stay) {
     const FakeServer server({.answer = answer, .greeting = greeting, .then = then});
     const auto begin = std::chrono::steady_clock::now();

@@ -201,7 +201,7 @@ TEST_F(PostgresQueue, DistantWaiterGetsItsTurn) {
       }
     });
   }
-  // The distant client needs four round trips between two turns; meanwhile, the others have many turns.
+  // The distant client needs four round trips between two turns. In that time, the others have many turns.
   EXPECT_TRUE(eventually([&] { return turns[2] >= 5; }))
       << "turns of the near clients: " << turns[0] << " and " << turns[1];
   ending = true;

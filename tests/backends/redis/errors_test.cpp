@@ -58,7 +58,7 @@ TEST(RedisErrors, UnknownHost) {
 TEST(RedisErrors, WrongUserOrPassword) {
   const RedisServer server;
   EXPECT_EQ(code_of_refusal("redis://locker:wrong-secret@" + at(server.port())), ErrorCode::auth_failed);
-  EXPECT_EQ(code_of_refusal("redis://nobody:p%40ss%3Aw%2Frd%3F@" + at(server.port())), ErrorCode::auth_failed);
+  EXPECT_EQ(code_of_refusal("redis://unknown:p%40ss%3Aw%2Frd%3F@" + at(server.port())), ErrorCode::auth_failed);
 }
 
 TEST(RedisErrors, MissingPassword) {

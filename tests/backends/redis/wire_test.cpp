@@ -278,19 +278,19 @@ TEST_F(RedisWire, ScriptsAgreeOnLiveness) {
 }
 
 TEST_F(RedisWire, ExcessiveReservationIsIgnored) {
-  server.command({"SET", "syncguard-turn:key", "somebody"});
+  server.command({"SET", "syncguard-turn:key", "another-program"});
   EXPECT_TRUE(locks.try_acquire("key")) << "a reservation without expiry";
-  server.command({"SET", "syncguard-turn:key", "somebody", "PX", "3600000"});
+  server.command({"SET", "syncguard-turn:key", "another-program", "PX", "3600000"});
   EXPECT_TRUE(locks.try_acquire("key")) << "a reservation for an hour, as after the server's clock was set back";
 }
 
 TEST_F(RedisWire, ExtendKeepsUnknownFields) {
   const auto lease = locks.acquire("key");
   auto document = json::parse(server.command({"GET", "syncguard:key"}));
-  document["owner"] = "somebody";
+  document["owner"] = "another-program";
   server.command({"SET", "syncguard:key", document.dump()});
   ASSERT_TRUE(locks.extend(lease.id(), 10s));
-  EXPECT_EQ(json::parse(server.command({"GET", "syncguard:key"})).at("owner"), "somebody");
+  EXPECT_EQ(json::parse(server.command({"GET", "syncguard:key"})).at("owner"), "another-program");
 }
 
 TEST_F(RedisWire, NeverOverwritesForeignValue) {

@@ -75,7 +75,7 @@ TEST_F(SqliteDurability, OnlyGrantsExtensionsAndReleasesOfLongLocksWaitForTheDis
   EXPECT_EQ(syncs([&] { release(short_id); }), 0U) << "it has a minute left";
 }
 
-// What a key may look like after a power failure, by what the callers were told before it.
+// The states of a key that are allowed after a power failure, given the replies that callers got before it.
 struct Expected {
   struct Lock {
     LockId id;
@@ -87,7 +87,7 @@ struct Expected {
 };
 using ExpectedKeys = std::map<std::string, Expected>;
 
-// A sequence of operations of two connections, and what had to be expected at each point of it.
+// A sequence of operations of two connections, with the allowed states at each point.
 class History {
  public:
   History(SqliteDurability& test, unsigned seed) : test_(test), random_(seed) {}
@@ -229,7 +229,7 @@ TEST_F(SqliteDurability, PowerFailureDuringAutomaticCheckpointLosesNothing) {
   EXPECT_THAT(history.cut_power(points, ""), IsEmpty());
 }
 
-// The test above can fail: it finds what is lost if one of the operations does not wait for the disk.
+// The test above can fail: it detects the loss if one of the operations does not wait for the disk.
 TEST_F(SqliteDurability, PowerFailureIsNoticedWithoutSyncs) {
   History history(*this, 3);
   history.run(200, History::Checkpoints::frequent);

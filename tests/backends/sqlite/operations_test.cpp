@@ -395,7 +395,7 @@ TEST_F(Sqlite, WaiterThatLostItsTurnUnnoticedIsServedNext) {
     const auto waiter = SqliteClient{path}("SELECT waiter FROM syncguard_locks_waiters");
     SqliteClient{path}(lose_turn);
     const auto start = steady_clock::now();
-    // What the process that gave the turn did after its commit.
+    // As the process that passed the turn did after its commit.
     sqlite::WakeFiles(sqlite::Folder(path)).notify(waiter);
     EXPECT_TRUE(eventually(has_place)) << "no release would wake it";
     EXPECT_TRUE(lease.release());

@@ -14,14 +14,14 @@
 namespace syncguard::testing {
 
 // While it exists, every connection that this process opens uses it. It passes all calls on to the system except syncs,
-// and records what changes the files of one folder.
+// and records the changes to the files of one folder.
 class SimulatedDisk {
  public:
   struct Event {
     enum class Kind { write, truncate, sync };
     Kind kind = Kind::write;
     std::string file{};       // its name in the folder
-    std::string operation{};  // what the test was doing
+    std::string operation{};  // the operation of the test
     std::size_t offset = 0;   // of the data, or the new size
     std::string data{};
   };
@@ -34,7 +34,7 @@ class SimulatedDisk {
   // All connections must be closed.
   ~SimulatedDisk();
 
-  // What the test does from now on.
+  // The operation that the test starts now.
   void set_operation(std::string operation);
   [[nodiscard]] std::vector<Event> events() const;
   [[nodiscard]] std::size_t event_count() const;
@@ -65,7 +65,7 @@ class SimulatedDisk {
   int write_error_ = SQLITE_OK;
 };
 
-// Goes through what was recorded, and says what is left of the files when the power fails there.
+// Replays the recorded changes, and returns the content of the files if the power fails at that point.
 class PowerCut {
  public:
   // Syncs of the write-ahead log during the given operation count as if SQLite had not made them.

@@ -1,4 +1,4 @@
--- What lookups and lists return.
+-- The description of a lock, for lookups and lists.
 
 -- The reply of lookups. Only the fields of a lock: clients close a connection on which a reply is too long or too deep.
 local function describe(lock)

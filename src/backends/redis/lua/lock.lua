@@ -1,4 +1,4 @@
--- What every script that reads a lock needs. scripts.cpp puts this and other parts (owned, describe, reservation, place, turn)
+-- Functions for every script that reads a lock. scripts.cpp puts this and other parts (owned, describe, reservation, place, turn)
 -- before the scripts that use them, and before no others: a function costs 0.1 us per run of a script, even if it is not called.
 
 -- The tolerance of liveness: syncguard/liveness.hpp.
