@@ -1,6 +1,7 @@
 // Redis behind real Sentinels, and behind some that are dead, silent or wrong.
 
 #include "redis_pair.hpp"
+#include "redis_sentinel.hpp"
 #include "servers/certificates.hpp"
 #include "servers/fake_redis.hpp"
 #include "servers/loopback.hpp"
@@ -16,10 +17,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -29,55 +31,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-const std::string credentials = std::string(RedisServer::user) + ":p%40ss%3Aw%2Frd%3F@";
-
-std::string address_of(int port) { return "127.0.0.1:" + std::to_string(port); }
-
-std::string sentinel_url(const std::string& addresses, const std::string& options = "") {
-  // A busy machine may be slow. Tests of these timeouts set their own.
-  const auto unless_set = [&](const std::string& timeout) {
-    return options.find(timeout) == std::string::npos ? "&" + timeout + "=20s" : "";
-  };
-  return "redis+sentinel://" + credentials + addresses + "/mymaster?prefix=syncguard" + options +
-         unless_set("connect_timeout") + unless_set("sentinel_timeout");
-}
-
-// A Sentinel that takes no server for dead, and never enters TILT mode, because the machine is busy.
-struct Sentinel : RedisServer {
-  explicit Sentinel(const RedisServer& master, int quorum = 1, Options options = {})
-      : RedisServer(monitoring(master, quorum, std::move(options))) {
-    command({"SENTINEL", "DEBUG", "TILT-TRIGGER", "600000"});
-    command({"SENTINEL", "DEBUG", "INFO-PERIOD", "200"});
-    command({"SENTINEL", "DEBUG", "PUBLISH-PERIOD", "200"});
-  }
-
-  static Options monitoring(const RedisServer& master, int quorum, Options options) {
-    options.sentinel = true;
-    auto& lines = options.configuration;
-    lines.push_back("sentinel monitor mymaster 127.0.0.1 " + std::to_string(master.port()) + " " +
-                    std::to_string(quorum));
-    lines.emplace_back("sentinel down-after-milliseconds mymaster 600000");
-    // A failover that failed is tried again after twice this time.
-    lines.emplace_back("sentinel failover-timeout mymaster 10000");
-    return options;
-  }
-
-  // Whether its description of the master contains this text.
-  bool knows(const std::string& text) {
-    return command({"SENTINEL", "MASTER", "mymaster"}).find(text) != std::string::npos;
-  }
-  void take_silent_master_for_dead() { command({"SENTINEL", "SET", "mymaster", "down-after-milliseconds", "500"}); }
-  std::string master() { return command({"SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"}); }
-};
-
-std::string as_master(const RedisServer& server) { return "127.0.0.1\n" + std::to_string(server.port()); }
-
-// A Sentinel that always names the same server.
-std::string naming(const RedisServer& server) {
-  const auto port = std::to_string(server.port());
-  return "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" + port + "\r\n";
-}
 
 struct RedisReplicated : ::testing::Test, RedisPair {};
 
@@ -97,72 +50,48 @@ TEST_F(RedisReplicated, SeveralAddressesLeadToMaster) {
   EXPECT_GT(locks.acquire("key", {.wait = {.timeout = 60s}}).fence(), fence);
 }
 
-// Empty if the server refuses, or hangs up: a Sentinel closes all connections of a server that it promotes or demotes.
-std::string answer_of(RedisServer& server, const std::vector<std::string>& words) {
-  try {
-    return server.command(words);
-  } catch (const std::runtime_error&) {
-    return "";
-  }
-}
-
-struct RedisSentinel : RedisReplicated {
-  RedisSentinel() {
-    EXPECT_TRUE(eventually([&] { return sentinel.knows("num-slaves\n1"); }));
-  }
-
-  [[nodiscard]] std::string url(const std::string& options = "") const {
-    return sentinel_url(address_of(sentinel.port()), options);
-  }
-
-  // Waits until the replica is the master.
-  void expect_failover() {
-    EXPECT_TRUE(eventually([&] { return sentinel.master() == as_master(replica); }));
-  }
-  void kill_master() {
-    master.kill();
-    sentinel.take_silent_master_for_dead();
-    expect_failover();
-    sentinel.command({"SENTINEL", "SET", "mymaster", "down-after-milliseconds", "600000"});
-  }
-  // The promoted replica will have the lock "key".
-  void expect_replicated() {
-    EXPECT_TRUE(eventually([&] { return replica.command({"EXISTS", "syncguard:key"}) == "1"; }));
-  }
-
-  // The replica loses these names, as if it had been cut off before they were written.
-  void lose(std::vector<std::string> names) {
-    EXPECT_TRUE(eventually([&] {
-      auto words = names;
-      words.insert(words.begin(), "EXISTS");
-      return replica.command(words) == std::to_string(names.size());
-    }));
-    names.insert(names.begin(), "DEL");
-    replica.command({"CONFIG", "SET", "replica-read-only", "no"});
-    replica.command(names);
-    replica.command({"CONFIG", "SET", "replica-read-only", "yes"});
-  }
-
-  Sentinel sentinel{master};
-};
-
-// Whether a lock is extended, once there is a server that answers.
-bool extends(Lease& lease) {
-  bool extended = false;
-  EXPECT_TRUE(eventually([&] { return !error_of([&] { extended = lease.extend(10min); }); }));
-  return extended;
+// A replica that was cut off is promoted. The client that only counts shows that the newest counters were lost.
+TEST_F(RedisSentinel, FencesGrowAfterReplicaThatWasCutOffIsPromoted) {
+  constexpr AcquireOptions retrying{.wait = {.timeout = 60s}};
+  constexpr int grants = 10;
+  auto locks = open_with_long_timeout(url());
+  auto counting = open_with_long_timeout(url("&fences=counter"));
+  std::vector<Fence> fences;
+  std::vector<Fence> counted;
+  const auto grant_some = [&] {
+    for (int i = 0; i < grants; ++i) {
+      fences.push_back(locks.acquire("key", retrying).fence());
+      counted.push_back(counting.acquire("counted", retrying).fence());
+    }
+  };
+  const auto counter_on = [](RedisServer& server) { return server.command({"GET", "syncguard:fence:syncguard:key"}); };
+  grant_some();
+  // The last releases, too: a lock whose release was lost is held until its ttl ends.
+  EXPECT_TRUE(eventually([&] {
+    return counter_on(replica) == std::to_string(fences.back().value()) &&
+           replica.command({"EXISTS", "syncguard:key", "syncguard:counted"}) == "0";
+  }));
+  cut_off_replica();
+  grant_some();
+  EXPECT_EQ(counter_on(master), std::to_string(fences.back().value()));
+  kill_master();
+  EXPECT_EQ(counter_on(replica), std::to_string(fences.at(grants - 1).value())) << "the replica must be out of date";
+  grant_some();
+  EXPECT_EQ(std::ranges::adjacent_find(fences, std::greater_equal()), fences.end())
+      << "a fence was repeated or decreased";
+  EXPECT_EQ(counted.at(2 * grants), counted.at(grants)) << "without the clock, the first lost fence is granted again";
 }
 
 // The failover lost one lock, the queue of another, and a counter.
 TEST_F(RedisSentinel, HoldersAndWaitersGoOnAfterMasterDied) {
   auto locks = open_with_long_timeout(url());
   auto kept = locks.acquire("kept", {.ttl = 10min});
+  expect_replicated("kept");
+  cut_off_replica();
   auto lost = locks.acquire("lost", {.ttl = 10min});
   auto other = open_with_long_timeout(url());
   auto waiter = std::async(std::launch::async, [&] { return other.acquire("kept", patient).fence(); });
   EXPECT_TRUE(eventually([&] { return master.command({"ZCARD", "syncguard-queue:kept"}) == "1"; }));
-  const auto index_of_lost = "syncguard:id:" + lost.id().str();
-  lose({"syncguard:lost", index_of_lost, "syncguard:fence:syncguard:lost", "syncguard-queue:kept"});
 
   kill_master();
   EXPECT_TRUE(extends(kept));
