@@ -19,6 +19,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <future>
 #include <optional>
@@ -109,6 +111,84 @@ TEST_F(RedisSentinel, HoldersAndWaitersGoOnAfterMasterDied) {
   const auto fence_of_waiter = waiter.get();
   EXPECT_LT(std::chrono::steady_clock::now() - released_at, soon) << "the wake-up must come from the new master";
   EXPECT_GT(fence_of_waiter, kept.fence());
+}
+
+// How long leases that renew themselves, and a waiter, are without service. A renewal fails while there is no master.
+TEST_F(RedisSentinel, RenewalsGoOnThroughFailover) {
+  constexpr auto ttl = 12s;
+  const Metrics metrics;
+  const auto failed_renewals = [&] {
+    std::uint64_t count = 0;
+    const auto snapshot = metrics.snapshot();
+    for (const auto& outcome : snapshot.at(0).renewals) {
+      if (outcome.result == EventResult::error) count += outcome.count;
+    }
+    return count;
+  };
+  auto locks = open_with_long_timeout(url(), {.metrics = metrics});
+  auto kept = locks.acquire("kept", {.ttl = ttl, .auto_extend = true});
+  expect_replicated("kept");
+  cut_off_replica();
+  auto lost = locks.acquire("lost", {.ttl = ttl, .auto_extend = true});
+  auto other = open_with_long_timeout(url());
+  auto waiter = std::async(std::launch::async, [&] { return other.acquire("kept", patient).fence(); });
+  EXPECT_TRUE(eventually([&] { return master.command({"ZCARD", "syncguard-queue:kept"}) == "1"; }));
+
+  const auto start = std::chrono::steady_clock::now();
+  const auto print = [start](const char* event) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    std::printf("%4.1f s: %s\n", passed.count(), event);
+  };
+  master.kill();
+  EXPECT_TRUE(eventually([&] { return failed_renewals() >= 2; }));
+  print("renewals have failed");
+  const auto deadline = kept.expires_at();
+  fail_over();
+  print("the Sentinel names the new master");
+  EXPECT_TRUE(eventually([&] { return answer_of(replica, {"ZCARD", "syncguard-queue:kept"}) == "1"; }));
+  print("the waiter is in the queue of the new master");
+  EXPECT_TRUE(eventually([&] { return kept.expires_at() > deadline; }));
+  print("the replicated lock is renewed");
+  EXPECT_TRUE(eventually([&] { return lost.lost().stop_requested(); }));
+  print("the holder of the other lock is told");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, ttl);
+  EXPECT_FALSE(kept.lost().stop_requested());
+  EXPECT_TRUE(kept.release());
+  EXPECT_GT(waiter.get(), kept.fence());
+  print("the waiter has the lock");
+}
+
+TEST_F(RedisSentinel, HoldersGoOnWithoutSentinelsUntilMasterDies) {
+  Sentinel second(master);
+  EXPECT_TRUE(eventually([&] { return sentinel.knows("num-other-sentinels\n1"); }));
+  auto locks = open_with_long_timeout(url());
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  auto held = locks.acquire("held", {.ttl = 10min});
+  auto other = open_with_long_timeout(url());
+  EXPECT_TRUE(other.is_locked("key"));
+  sentinel.kill();
+  second.kill();
+
+  EXPECT_TRUE(lease.extend(10min));
+  // The connection that listens for wake-ups is a new one: it goes where the other one leads.
+  auto waiter = std::async(std::launch::async, [&] { return other.acquire("key", patient).fence(); });
+  EXPECT_TRUE(eventually([&] { return master.command({"ZCARD", "syncguard-queue:key"}) == "1"; }));
+  EXPECT_TRUE(lease.release());
+  EXPECT_GT(waiter.get(), lease.fence());
+
+  master.kill();
+  std::optional<LockError> error;
+  EXPECT_TRUE(eventually([&] {
+    error = error_of([&] { (void)held.extend(10min); });
+    // The first one may have been sent before the connection was closed.
+    return error && !error->in_doubt();
+  }));
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+  EXPECT_TRUE(error->retryable());
+  EXPECT_THAT(error->what(), HasSubstr("no Sentinel named a master: "));
+  EXPECT_FALSE(held.lost().stop_requested()) << "it may still be held: its deadline has not passed";
+  (void)held.detach();
 }
 
 TEST_F(RedisSentinel, MinReplicasAppliesToNewMaster) {
