@@ -139,6 +139,9 @@ std::shared_ptr<Connection> Session::connect_to_sentinel(const Address& address)
 std::size_t Session::open_sockets() const noexcept {
   std::size_t sockets = wake_listener_->open_sockets();
   for (const auto& connection : connections_) sockets += connection->open_sockets();
+  if (options_->min_replicas > 0) {
+    for (const auto& granting : granting_) sockets += granting.connection->open_sockets();
+  }
   return sockets;
 }
 

@@ -51,7 +51,7 @@ class Session {
   // The same to a Sentinel, with the credentials for Sentinels. The options must have a sentinel.
   [[nodiscard]] std::shared_ptr<Connection> connect_to_sentinel(const Address& address) const;
 
-  // Connected sockets, that of the waiters included.
+  // Connected sockets, including those of waiters and of grants.
   [[nodiscard]] std::size_t open_sockets() const noexcept;
 
   void close() const;

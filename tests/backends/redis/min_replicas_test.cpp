@@ -156,6 +156,19 @@ TEST_F(RedisMinReplicas, ReleasesAndReadsDoNotWait) {
   EXPECT_GT(granted.get(), Fence());
 }
 
+TEST_F(RedisMinReplicas, ConnectionsForGrantsAreCounted) {
+  const Metrics metrics;
+  const auto connections = [&] { return metrics.snapshot().at(0).connections_open; };
+  auto locks = open_with_long_timeout(master.url(never_given_up),
+                                      {.operation_timeout = long_timeout.operation_timeout, .metrics = metrics});
+  auto lease = locks.acquire("key");
+  EXPECT_EQ(connections(), 1U) << "the connection for acquires and extensions";
+  EXPECT_TRUE(lease.release());
+  EXPECT_EQ(connections(), 2U) << "releases have another one";
+  locks.close();
+  EXPECT_TRUE(eventually([&] { return connections() == 0; }));
+}
+
 TEST_F(RedisMinReplicas, WaiterIsWokenAndConfirmed) {
   auto locks = open_with_long_timeout(master.url(never_given_up), long_timeout);
   auto lease = locks.acquire("key", {.ttl = 10min});
