@@ -29,8 +29,6 @@ using core::warning;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-enum class Failover { by_others, by_sentinels };
-
 // The reply to CONFIG GET is a name and its value. nullopt if this user may not run it.
 std::optional<std::string> setting(const Reply& reply) {
   if (reply.kind != Reply::Kind::array || reply.elements.size() != 2) return std::nullopt;
@@ -90,21 +88,6 @@ Finding persistence(const Info& info, const std::optional<std::string>& fsync, c
                  save->empty() ? "none: locks and fence counters are lost when the server restarts"
                                : "snapshots only: a crash loses the locks and fence counters since the last snapshot",
                  advice);
-}
-
-Finding replication(const Info& info, Failover failover) {
-  if (info.value("role") != "master") {
-    return failure("replication", "this is a replica, which is read-only", "connect to the master");
-  }
-  const auto replicas = info.value("connected_slaves");
-  if (replicas == "0" && failover == Failover::by_sentinels) {
-    return warning("replication", "a master without replicas: the Sentinels have no server to fail over to",
-                   "add a replica on another host");
-  }
-  if (replicas == "0") return fine("replication", "a master without replicas");
-  return warning("replication",
-                 "a master with " + replicas + " replicas: a failover can lose the newest locks and fence counters",
-                 "check fences in the store that the lock protects; min-replicas-to-write reduces the risk");
 }
 
 // A master that was cut off from its replicas keeps granting locks while the promoted replica grants the same ones.
@@ -294,45 +277,26 @@ asio::awaitable<Finding> confirming_replicas(Session& session, const LockId& id,
                     "start the missing replicas, or lower min_replicas");
 }
 
-// A promoted replica's clock decides about expiry and fences. One that is ahead makes leases shorter; one that is
-// behind lets fences repeat for as long as it is behind.
-asio::awaitable<Finding> clocks_of_replicas(const Session& session, std::vector<Address> replicas,
-                                            milliseconds skew_of_master, CallLimits limits) {
-  const std::string check = "clocks of replicas";
+asio::awaitable<std::vector<ReplicaClock>> read_clocks(const Session& session, std::vector<Address> replicas,
+                                                       milliseconds skew_of_master, CallLimits limits) {
   constexpr std::chrono::seconds timeout{1};
-  std::string off;
-  std::string unreachable;
-  milliseconds most{};
+  std::vector<ReplicaClock> clocks;
   for (const auto& address : replicas) {
-    const auto name = name_of(address);
+    ReplicaClock clock{.name = name_of(address)};
     const ScopedConnection replica(session.connect_to(address.host, address.port));
     const CallLimits bounded{limits.stop, std::min(limits.deadline, steady_clock::now() + timeout)};
     try {
       // The first request includes connecting, which hides a skew.
       (void)co_await compare_clocks(*replica, bounded);
-      const auto clocks = co_await compare_clocks(*replica, bounded);
-      // Positive if the replica's clock is ahead of the master's.
-      const auto ahead = skew_of_master - clocks.skew;
-      most = std::max(most, std::chrono::abs(ahead));
-      if (std::chrono::abs(ahead) >= core::skew_warning) {
-        append(off, name + " is " + std::to_string(std::chrono::abs(ahead).count()) + " ms " +
-                        (ahead > ahead.zero() ? "ahead" : "behind"));
-      }
+      const auto compared = co_await compare_clocks(*replica, bounded);
+      clock.ahead = skew_of_master - compared.skew;
     } catch (const LockError& error) {
       if (error.code() == ErrorCode::aborted) throw;
-      append(unreachable, name + " (" + error.what() + ")");
+      clock.error = error.what();
     }
+    clocks.push_back(std::move(clock));
   }
-  if (!off.empty()) {
-    co_return warning(check,
-                      off + " of the master's: after a failover to one that is behind, fences can repeat for that long",
-                      "synchronize the clocks of all servers (NTP)");
-  }
-  if (!unreachable.empty()) {
-    co_return warning(check, "not compared, because this host cannot reach " + unreachable,
-                      "compare them where they can be reached: redis-cli TIME");
-  }
-  co_return fine(check, "within " + std::to_string(most.count()) + " ms of the master's");
+  co_return clocks;
 }
 
 // Not all of very many: this is a check, and must not keep the server busy.
@@ -375,6 +339,52 @@ asio::awaitable<void> subscribe(Session& session, const Key& key, const LockId& 
 }
 
 }  // namespace
+
+Finding replication(const Info& info, Failover failover) {
+  if (info.value("role") != "master") {
+    return failure("replication", "this is a replica, which is read-only", "connect to the master");
+  }
+  const auto replicas = info.value("connected_slaves");
+  if (replicas == "0" && failover == Failover::by_sentinels) {
+    return warning("replication", "a master without replicas: the Sentinels have no server to fail over to",
+                   "add a replica on another host");
+  }
+  if (replicas == "0") return fine("replication", "a master without replicas");
+  return warning("replication",
+                 "a master with " + replicas + " replicas: a failover can lose the newest locks and fence counters",
+                 "check fences in the store that the lock protects; min-replicas-to-write reduces the risk");
+}
+
+Finding clocks_of_replicas(const std::vector<ReplicaClock>& clocks) {
+  const std::string check = "clocks of replicas";
+  std::string off;
+  std::string consequences;
+  std::string unreachable;
+  milliseconds most{};
+  milliseconds least{};
+  for (const auto& [name, ahead, error] : clocks) {
+    if (!ahead) {
+      append(unreachable, name + " (" + error + ")");
+      continue;
+    }
+    most = std::max(most, *ahead);
+    least = std::min(least, *ahead);
+    if (std::chrono::abs(*ahead) >= core::skew_warning) {
+      append(off, name + " is " + std::to_string(std::chrono::abs(*ahead).count()) + " ms " +
+                      (*ahead > ahead->zero() ? "ahead of" : "behind") + " the master's clock");
+    }
+  }
+  if (-least >= core::skew_warning) append(consequences, "to one that is behind, fences can repeat for that long");
+  if (most >= core::skew_warning) append(consequences, "to one that is ahead, locks expire early by that much");
+  if (!off.empty()) {
+    return warning(check, off + ": after a failover " + consequences, "synchronize the clocks of all servers (NTP)");
+  }
+  if (!unreachable.empty()) {
+    return warning(check, "not compared, because this host cannot reach " + unreachable,
+                   "compare them where they can be reached: redis-cli TIME");
+  }
+  return fine(check, "within " + std::to_string(std::max(most, -least).count()) + " ms of the master's");
+}
 
 asio::awaitable<std::vector<Finding>> diagnose(Session& session, CallLimits limits) {
   // Names that no client uses.
@@ -448,8 +458,8 @@ asio::awaitable<std::vector<Finding>> diagnose(Session& session, CallLimits limi
   }
   if (session.options().sentinel) co_await examine_sentinels(session, findings, limits);
   if (!replicas.empty()) {
-    auto finding = co_await clocks_of_replicas(session, std::move(replicas), skew, limits);
-    findings.push_back(std::move(finding));
+    const auto clocks = co_await read_clocks(session, std::move(replicas), skew, limits);
+    findings.push_back(clocks_of_replicas(clocks));
   }
   co_return findings;
 }
