@@ -5,6 +5,7 @@
 
 #include <libpq-fe.h>
 #include <signal.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include <array>
@@ -85,7 +86,9 @@ void PostgresServer::start() {
          << "'\nmax_connections = 100\nshared_buffers = 16MB\n"
          // The tests need no protection against power failures, and a sync on a busy disk may take longer than their
          // timeouts.
-         << "fsync = off\n";
+         << "fsync = off\n"
+         // In the server's folder, where a server that is killed may leave it behind.
+         << "dynamic_shared_memory_type = mmap\n";
     if (options_.tls) {
       file << "ssl = on\nssl_cert_file = '" << (folder_.path() / "server.crt").string() << "'\nssl_key_file = '"
            << (folder_.path() / "server.key").string() << "'\n";
@@ -110,6 +113,21 @@ void PostgresServer::stop_at_once() {
   process_->send(SIGQUIT);
   process_->wait();
   process_.reset();
+}
+
+void PostgresServer::kill() {
+  // None of them may notice that another one is gone.
+  pause();
+  run_program({"pkill", "-KILL", "-P", std::to_string(process_->pid())}, "/dev/null");
+  process_->send(SIGKILL);
+  process_->wait();
+  process_.reset();
+  // The next start would remove the shared memory, but there may be none. Its id is the last word of this line.
+  std::ifstream file(data() / "postmaster.pid");
+  constexpr int line_of_shared_memory = 7;
+  std::string line;
+  for (int i = 0; i < line_of_shared_memory; ++i) std::getline(file, line);
+  shmctl(std::stoi(line.substr(line.rfind(' ') + 1)), IPC_RMID, nullptr);
 }
 
 void PostgresServer::stop_fast() {
@@ -140,7 +158,8 @@ void PostgresServer::resume() const {
 }
 
 void PostgresServer::wait_for_replay_on(const PostgresServer& standby) const {
-  const auto written = execute("SELECT pg_current_wal_lsn()");
+  // What is inserted will be written, such as a release, which is committed asynchronously.
+  const auto written = execute("SELECT pg_current_wal_insert_lsn()");
   const auto has_replayed = [&] {
     return standby.execute("SELECT pg_last_wal_replay_lsn() >= '" + written + "'::pg_lsn") == "t";
   };

@@ -44,6 +44,8 @@ class PostgresServer {
   void start();
   // Like `pg_ctl stop -m immediate`: the server does not shut down cleanly.
   void stop_at_once();
+  // Kills all processes of the server with SIGKILL, as if the host had crashed.
+  void kill();
   // Like `pg_ctl stop -m fast`: closes connections and shuts down cleanly.
   void stop_fast();
   void pause() const;

@@ -10,7 +10,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -27,6 +29,13 @@ using std::chrono::steady_clock;
 struct PostgresFailover : ::testing::Test {
   PostgresFailover() { setup_postgres_schema({.connection = primary.url()}); }
 
+  // A commit waits for the standby from now on.
+  void make_standby_synchronous() const {
+    primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.execute("SELECT pg_reload_conf()");
+    EXPECT_TRUE(eventually([&] { return primary.execute("SHOW synchronous_standby_names") == "*"; }));
+  }
+
   // A client of both servers. It uses the one that is the primary.
   [[nodiscard]] std::string both() const {
     return "postgres://postgres@127.0.0.1:" + std::to_string(primary.port()) +
@@ -42,7 +51,7 @@ struct PostgresFailover : ::testing::Test {
   // The primary crashes, and the standby is promoted.
   void fail_over() {
     primary.wait_for_replay_on(standby);
-    primary.stop_at_once();
+    primary.kill();
     standby.promote();
   }
 
@@ -101,7 +110,7 @@ TEST_F(PostgresFailover, FencesGrowAlthoughTheNewestWereLost) {
   const auto replicated = newest;
   cut_off();
   for (int i = 0; i < 10; ++i) newest = locks.acquire("key").fence();
-  primary.stop_at_once();
+  primary.kill();
   standby.promote();
   EXPECT_EQ(standby.execute("SELECT fence FROM syncguard_fence_counters"), std::to_string(replicated.value()));
   std::optional<Fence> next;
@@ -115,7 +124,7 @@ TEST_F(PostgresFailover, HolderIsToldThatItsLockWasNotReplicated) {
   primary.wait_for_replay_on(standby);
   cut_off();
   const auto lost = locks.acquire("lost", {.ttl = 9s, .auto_extend = true});
-  primary.stop_at_once();
+  primary.kill();
   standby.promote();
   const auto start = steady_clock::now();
   EXPECT_TRUE(eventually([&] { return lost.lost().stop_requested(); }));
@@ -126,9 +135,7 @@ TEST_F(PostgresFailover, HolderIsToldThatItsLockWasNotReplicated) {
 // A grant waits for the standby, so a failover loses nothing that a caller has seen. Without the standby, no lock is
 // granted, and one that was granted on the primary alone does not stay behind.
 TEST_F(PostgresFailover, SynchronousStandbyLosesNoLock) {
-  primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'");
-  primary.execute("SELECT pg_reload_conf()");
-  EXPECT_TRUE(eventually([&] { return primary.execute("SHOW synchronous_standby_names") == "*"; }));
+  make_standby_synchronous();
   EXPECT_THAT(verdict_on(open_with_long_timeout(primary.url()).diagnose(), "replication"),
               ::testing::StartsWith("fine: 1 standby connected; a failover to a synchronous one loses no lock"));
   auto locks = open_with_long_timeout(both());
@@ -139,7 +146,7 @@ TEST_F(PostgresFailover, SynchronousStandbyLosesNoLock) {
   const auto error = error_of([&] { (void)impatient.try_acquire("not replicated"); });
   ASSERT_TRUE(error);
   EXPECT_TRUE(error->in_doubt()) << error->what();
-  primary.stop_at_once();
+  primary.kill();
   standby.promote();
   for (int i = 0; i < 20; ++i) {
     const auto& lease = leases.at(static_cast<std::size_t>(i));
@@ -151,25 +158,45 @@ TEST_F(PostgresFailover, SynchronousStandbyLosesNoLock) {
   EXPECT_TRUE(locks.try_acquire("not replicated"));
 }
 
-// Clients acquire and release all the time while the primary crashes and the standby is promoted. A fence is higher
-// than every fence that was granted before its acquire began.
-TEST_F(PostgresFailover, FencesGrowThroughPromotionUnderLoad) {
+struct Standby {
+  enum class Kind { asynchronous, synchronous } kind;
+  // Whether it is still connected when the primary crashes.
+  enum class Link { connected, cut_off } link;
+};
+
+struct PostgresFailoverUnderLoad : PostgresFailover, ::testing::WithParamInterface<Standby> {};
+
+// Clients acquire all the time while the primary crashes and the standby is promoted. A fence is higher than every
+// fence that was granted before its acquire began. Some locks are released, others are kept, and counted afterwards.
+TEST_P(PostgresFailoverUnderLoad, FencesGrowAndOnlyAsynchronousStandbyLosesLocks) {
+  const auto [kind, link] = GetParam();
+  const bool synchronous = kind == Standby::Kind::synchronous;
+  const bool cut = link == Standby::Link::cut_off;
+  if (synchronous) make_standby_synchronous();
   constexpr int workers = 8;
   std::atomic<bool> done = false;
   std::atomic<bool> promoted = false;
   std::mutex mutex;
   std::set<Fence> granted;
+  std::map<std::string, Fence> kept;
   std::size_t granted_after_promotion = 0;
   std::vector<std::thread> threads;
   for (int worker = 0; worker < workers; ++worker) {
-    threads.emplace_back([&] {
+    threads.emplace_back([&, worker] {
       auto locks = open_with_long_timeout(both());
-      while (!done) {
+      for (int turn = 0; !done; ++turn) {
         const auto newest = [&] {
           const std::lock_guard<std::mutex> guard(mutex);
           return granted.empty() ? Fence() : *granted.rbegin();
         }();
+        const auto own_key = "kept " + std::to_string(worker) + " " + std::to_string(turn);
         const auto error = error_of([&] {
+          auto kept_lease = locks.acquire(own_key, {.ttl = 10min, .wait = {.timeout = 60s, .max_delay = 100ms}});
+          (void)kept_lease.detach();
+          {
+            const std::lock_guard<std::mutex> guard(mutex);
+            kept.emplace(own_key, kept_lease.fence());
+          }
           const auto lease = locks.acquire("key", {.ttl = 2s, .wait = {.timeout = 60s, .max_delay = 100ms}});
           EXPECT_GT(lease.fence(), newest);
           const std::lock_guard<std::mutex> guard(mutex);
@@ -183,17 +210,76 @@ TEST_F(PostgresFailover, FencesGrowThroughPromotionUnderLoad) {
       }
     });
   }
-  const auto count = [&](const auto& counter) {
+  const auto number_of = [&](const auto& counter) {
     const std::lock_guard<std::mutex> guard(mutex);
     return counter();
   };
-  EXPECT_TRUE(eventually([&] { return count([&] { return granted.size(); }) >= 20; }));
-  primary.stop_at_once();
+  const auto number_kept = [&] { return number_of([&] { return kept.size(); }); };
+  EXPECT_TRUE(eventually([&] { return number_of([&] { return granted.size(); }) >= 20; }));
+  constexpr std::size_t unreplicated = 20;
+  if (cut) cut_off();
+  const auto kept_when_cut = number_kept();
+  if (cut && synchronous) {
+    EXPECT_TRUE(eventually([&] {
+      return primary.execute("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "t";
+    })) << "grants must wait for the standby";
+  } else if (cut) {
+    EXPECT_TRUE(eventually([&] { return number_kept() >= kept_when_cut + unreplicated; }));
+  }
+  primary.kill();
+  const auto before_promotion = number_of([&] { return kept; });
   standby.promote();
   promoted = true;
-  EXPECT_TRUE(eventually([&] { return count([&] { return granted_after_promotion; }) >= 50; }));
+  EXPECT_TRUE(eventually([&] { return number_of([&] { return granted_after_promotion; }) >= 50; }));
   done = true;
   for (auto& thread : threads) thread.join();
+
+  auto locks = open_with_long_timeout(both());
+  std::size_t lost = 0;
+  for (const auto& [key, fence] : before_promotion) {
+    const auto found = locks.lookup(key);
+    if (!found || found->fence != fence) ++lost;
+  }
+  std::printf("lost %zu of %zu locks\n", lost, before_promotion.size());
+  if (synchronous) {
+    EXPECT_EQ(lost, 0U);
+  } else if (cut) {
+    EXPECT_GE(lost, unreplicated);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Standbys, PostgresFailoverUnderLoad,
+                         ::testing::Values(Standby{Standby::Kind::asynchronous, Standby::Link::connected},
+                                           Standby{Standby::Kind::asynchronous, Standby::Link::cut_off},
+                                           Standby{Standby::Kind::synchronous, Standby::Link::connected},
+                                           Standby{Standby::Kind::synchronous, Standby::Link::cut_off}),
+                         [](const auto& test) {
+                           const std::string kind =
+                               test.param.kind == Standby::Kind::synchronous ? "Synchronous" : "Asynchronous";
+                           return kind + (test.param.link == Standby::Link::connected ? "Connected" : "CutOff");
+                         });
+
+// The standby is promoted, and the old primary was not stopped.
+TEST_F(PostgresFailover, SplitBrainGrantsLockTwiceWithDifferentFences) {
+  auto old_clients = open_with_long_timeout(both());
+  auto held = old_clients.acquire("held", {.ttl = 10min});
+  primary.wait_for_replay_on(standby);
+  standby.promote();
+  EXPECT_TRUE(held.extend(10min)) << "the old primary still serves its clients";
+  const auto of_old_primary = old_clients.acquire("key", {.ttl = 10min});
+  auto new_clients = open_with_long_timeout(standby.url());
+  const auto of_new_primary = new_clients.acquire("key", {.ttl = 10min});
+  EXPECT_GT(of_new_primary.fence(), of_old_primary.fence());
+  Fence newest = of_new_primary.fence();
+  for (int i = 0; i < 10; ++i) {
+    for (auto* clients : {&old_clients, &new_clients}) {
+      // Two grants within 100 us could have the same fence.
+      std::this_thread::sleep_for(1ms);
+      const auto fence = clients->acquire("another").fence();
+      EXPECT_GT(fence, newest);
+      newest = fence;
+    }
+  }
 }
 
 TEST_F(PostgresFailover, DiagnosisWarnsOfAsynchronousStandby) {
