@@ -52,7 +52,8 @@ struct Found {
 
 // The lock with its id, and its holder and waiters, from two requests.
 std::optional<Found> find(Locks& locks, const StatusArguments& arguments, const std::stop_token& stop) {
-  for (;;) {
+  constexpr int max_attempts = 100;
+  for (int attempt = 0; attempt < max_attempts; ++attempt) {
     const auto record = arguments.lock_id ? locks.get_by_id_raw(LockId(*arguments.lock_id), stop)
                                           : locks.get_by_key_raw(arguments.key.value(), stop);
     if (!record) return std::nullopt;
@@ -60,6 +61,8 @@ std::optional<Found> find(Locks& locks, const StatusArguments& arguments, const 
     if (state.lock && state.lock->fence == record->fence) return Found{*record, std::move(state)};
     // Another holder got the lock in between.
   }
+  throw LockError(ErrorCode::internal,
+                  "the key of the lock is not where the lock is stored, or its holder changes all the time");
 }
 
 }  // namespace

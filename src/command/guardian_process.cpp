@@ -226,7 +226,11 @@ class Guard {
   void start(const GuardianRequest& request) {
     if (BootClock::now() >= deadline_)
       finish_with({.kind = Report::Kind::not_started, .value = ETIME, .lock_lost = true});
-    if (config_.url) setenv("SYNCGUARD_URL", config_.url->c_str(), 1);
+    if (config_.url) {
+      // setenv would replace only the first of several.
+      unsetenv("SYNCGUARD_URL");
+      setenv("SYNCGUARD_URL", config_.url->c_str(), 1);
+    }
     setenv("SYNCGUARD_KEY", config_.key.c_str(), 1);
     setenv("SYNCGUARD_LOCK_ID", request.lock_id.data(), 1);
     setenv("SYNCGUARD_FENCE", request.fence.data(), 1);

@@ -2,6 +2,7 @@
 
 #include "command/event_stream.hpp"
 #include "command/http_reply.hpp"
+#include "command/json.hpp"
 #include "command/output.hpp"
 #include "command/signals.hpp"
 
@@ -273,19 +274,28 @@ class HttpServer::Daemon {
       return answer(connection, text_reply(MHD_HTTP_CONTENT_TOO_LARGE, "the body is too large"));
     }
     if (path == break_path) return proceed_break(request);
-    if (const auto* file = page_file(path)) {
-      return answer(connection, {.type = file->type, .body = std::string(file->content)});
-    }
-    if (path == "/healthz") {
-      const bool ok = observer_->problem().empty();
-      return answer(connection, text_reply(ok ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
-                                           ok ? "ok" : "the store cannot be read"));
-    }
+    if (is_public(path)) return answer(connection, public_reply(path));
     if (path == "/metrics") {
       return answer(connection, {.type = "text/plain; version=0.0.4; charset=utf-8", .body = observer_->metrics()});
     }
     if (path == events_path) return begin_stream(request);
     return answer(connection, locks_page(connection));
+  }
+
+  // What is answered without a token.
+  static bool is_public(std::string_view path) { return page_file(path) != nullptr || path == "/healthz"; }
+
+  Reply public_reply(std::string_view path) {
+    Reply reply;
+    if (const auto* file = page_file(path)) {
+      reply = {.type = file->type, .body = std::string(file->content)};
+    } else {
+      const bool ok = observer_->problem().empty();
+      reply = text_reply(ok ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, ok ? "ok" : "the store cannot be read");
+    }
+    // Clients without the token must not keep the connections that others need.
+    if (options_.token) reply.headers.emplace_back("Connection", "close");
+    return reply;
   }
 
   static Reply too_many(const char* message) {
@@ -294,13 +304,16 @@ class HttpServer::Daemon {
     return reply;
   }
 
-  // The reply to a request that is not answered. Those that are not allowed have a limit of their own, so that they
-  // take nothing away from others.
+  // The reply to a request that is not answered. Those that are not allowed, and those that need no token although
+  // there is one, have limits of their own, so that they take nothing away from others.
   std::optional<Reply> refuse(MHD_Connection* connection, std::string_view path, std::string_view method) {
     auto refusal = refuse_access(connection, path, method);
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
-    if (!refusal) return request_rate_.allows(now) ? std::nullopt : std::optional(too_many("too many requests"));
+    if (!refusal) {
+      auto& rate = options_.token && is_public(path) ? public_rate_ : request_rate_;
+      return rate.allows(now) ? std::nullopt : std::optional(too_many("too many requests"));
+    }
     if (!refusal_rate_.allows(now)) {
       auto reply = too_many(refusal->status == MHD_HTTP_UNAUTHORIZED ? "too many wrong tokens" : "too many requests");
       for (auto& header : refusal->headers) reply.headers.push_back(std::move(header));
@@ -324,9 +337,8 @@ class HttpServer::Daemon {
         header_of(connection, "Sec-Fetch-Mode") != "navigate") {
       return text_reply(MHD_HTTP_FORBIDDEN, "requests of other sites are not answered");
     }
-    const bool is_public = page_file(path) != nullptr || path == "/healthz";
     const bool is_private = path == "/metrics" || path == events_path || path == "/api/locks" || path == break_path;
-    if (!is_public && !is_private) return text_reply(MHD_HTTP_NOT_FOUND, "not found");
+    if (!is_public(path) && !is_private) return text_reply(MHD_HTTP_NOT_FOUND, "not found");
     const bool is_break = path == break_path;
     // libmicrohttpd would answer HEAD for a stream with the end of its body.
     const bool allows_head = path != events_path;
@@ -456,21 +468,16 @@ class HttpServer::Daemon {
 
   // nullopt if the reply follows.
   std::optional<Reply> begin_break(Request& request) {
-    std::optional<Key> key;
-    Fence fence;
+    std::optional<BreakRequest> to_break;
     try {
-      const auto object = nlohmann::json::parse(request.body);
-      key.emplace(object.at("key").get<std::string>());
-      fence = Fence::parse(object.at("fence").get<std::string>());
-    } catch (const nlohmann::json::exception&) {
-      return text_reply(MHD_HTTP_BAD_REQUEST, "the body must be an object with a key and a fence");
-    } catch (const LockError&) {
-      return text_reply(MHD_HTTP_BAD_REQUEST, "the key or the fence is invalid");
+      to_break.emplace(BreakRequest::parse(request.body));
+    } catch (const LockError& error) {
+      return text_reply(MHD_HTTP_BAD_REQUEST, error.what());
     }
     const std::lock_guard lock(mutex_);
     // The observer runs the task after this returns: until then, mutex_ is locked.
-    if (!observer_->post([this, &request, key = *key, fence](const Locks& locks, const std::stop_token& stop) {
-          finish_break(request, break_lock(locks, key, fence, stop));
+    if (!observer_->post([this, &request, to_break = *to_break](const Locks& locks, const std::stop_token& stop) {
+          finish_break(request, break_lock(locks, to_break, stop));
         })) {
       return text_reply(MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests of this kind");
     }
@@ -480,9 +487,9 @@ class HttpServer::Daemon {
     return std::nullopt;
   }
 
-  static Reply break_lock(const Locks& locks, const Key& key, Fence fence, const std::stop_token& stop) {
+  static Reply break_lock(const Locks& locks, const BreakRequest& request, const std::stop_token& stop) {
     try {
-      const bool broken = locks.break_lock(key, fence, stop);
+      const bool broken = locks.break_lock(request.key, request.fence, stop);
       return json_reply(MHD_HTTP_OK, {{"ok", broken}});
     } catch (const LockError& error) {
       return text_reply(MHD_HTTP_BAD_GATEWAY, message_with_causes(error));
@@ -515,6 +522,7 @@ class HttpServer::Daemon {
   std::list<Connection> connections_;
   std::list<Request> requests_;
   RateLimit request_rate_{requests_per_second, burst_of_requests};
+  RateLimit public_rate_{requests_per_second, burst_of_requests};
   RateLimit refusal_rate_{refusals_per_second, burst_of_refusals};
   bool is_ending_ = false;
 

@@ -1,12 +1,15 @@
-// The JSON forms of locks and findings, for --json and for the page of `serve`.
+// The JSON forms of locks, findings and requests, for --json and for the page of `serve`.
 #pragma once
 
 #include <syncguard/administration.hpp>
 #include <syncguard/diagnosis.hpp>
+#include <syncguard/error.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace syncguard::command {
 
@@ -25,6 +28,23 @@ inline nlohmann::ordered_json lock_json(const ListedLock& lock) {
           {"expiresAtMs", millis(lock.expires_at)},
           {"waiters", waiters_json(lock)}};
 }
+
+// What a client asks `serve` to break.
+struct BreakRequest {
+  Key key;
+  Fence fence;
+
+  // Reads {"key": "...", "fence": "..."}. Throws LockError(invalid_argument).
+  static BreakRequest parse(std::string_view body) {
+    try {
+      const auto object = nlohmann::json::parse(body);
+      return {.key = Key(object.at("key").get<std::string>()),
+              .fence = Fence::parse(object.at("fence").get<std::string>())};
+    } catch (const nlohmann::json::exception&) {
+      throw LockError(ErrorCode::invalid_argument, "the body must be an object with a key and a fence");
+    }
+  }
+};
 
 inline const char* verdict_name(Finding::Verdict verdict) {
   switch (verdict) {

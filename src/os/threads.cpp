@@ -17,8 +17,8 @@ namespace {
 std::atomic<bool> exiting{false};
 
 // How many threads delay the exit of the process with this fork generation. One word, because a forked child may find a
-// mutex locked forever.
-struct Delays {
+// mutex locked forever. Aligned, so that clang needs no library for its atomic operations.
+struct alignas(8) Delays {
   std::uint32_t generation = 0;
   std::uint32_t threads = 0;
 };

@@ -1,6 +1,8 @@
-// Any bytes as an address to listen on, and as headers of a request to `serve`: none of another site is let in.
+// Any bytes as an address to listen on, and as headers and body of a request to `serve`: none of another site is let
+// in.
 
 #include "command/access_rules.hpp"
+#include "command/json.hpp"
 
 #include <syncguard/error.hpp>
 
@@ -66,12 +68,22 @@ void read_token(std::string_view text) {
   }
 }
 
+void read_body(std::string_view text) {
+  try {
+    const auto request = BreakRequest::parse(text);
+    require(!request.key.str().empty() && request.fence.value() <= Fence::max_value);
+  } catch (const LockError& error) {
+    require(error.code() == ErrorCode::invalid_argument);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   read_listen_address(text);
   read_token(text);
+  read_body(text);
   if (is_allowed_host(text, {name})) require_known_host(std::string(text));
   require(!is_same_origin(text, "") && !is_same_origin(text, "other.example/"));
   if (is_same_origin(text, name)) {

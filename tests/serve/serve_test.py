@@ -164,6 +164,15 @@ class Limits(ServeTestCase):
         # The right one still works.
         self.assertEqual(server.request("/metrics", headers=bearer())[0], 200)
 
+    def test_ClientsWithoutTheTokenTakeNothingFromOthers(self):
+        server = self.serve("--token-file", self.token_file())
+        statuses = [server.request("/healthz")[0] for _ in range(500)]
+        self.assertIn(429, statuses)
+        self.assertEqual(server.request("/metrics", headers=bearer())[0], 200)
+        # Nor do they keep their connections.
+        self.assertEqual(server.request("/")[1]["Connection"], "close")
+        self.assertNotEqual(server.request("/metrics", headers=bearer())[1]["Connection"], "close")
+
     def test_RefusesUnknownPathsAndMethods(self):
         server = self.serve()
         until(lambda: server.request("/healthz")[0] == 200, "the store is read")

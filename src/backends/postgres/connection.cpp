@@ -55,7 +55,8 @@ bool is_local(int socket) {
 }
 
 // A thread of this process that cancels a request. The threads of a parent process do not exist in a forked child.
-struct CancelThread {
+// Aligned, so that clang needs no library for its atomic operations.
+struct alignas(8) CancelThread {
   unsigned fork_generation = 0;
   // A hash of the server's address. Zero if there is no thread.
   std::uint32_t server = 0;
