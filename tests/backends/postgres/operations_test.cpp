@@ -173,7 +173,7 @@ TEST_F(Postgres, ReadsRowsAndTablesOfTypeScript) {
 
 // Sends each statement as the backend does, but with a chosen time instead of the server's clock.
 class PostgresLiveness : public Postgres {
- protected:
+ public:
   std::string run(const LivenessCase& time, std::string_view statement, const std::vector<std::string>& values) {
     namespace sql = postgres::sql;
     server.execute("DELETE FROM syncguard_locks");
