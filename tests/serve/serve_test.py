@@ -156,7 +156,7 @@ class Limits(ServeTestCase):
         self.assertEqual(server.request(f"/metrics?token={TOKEN}")[0], 401)
         self.assertEqual(server.request("/metrics", headers=bearer())[0], 200)
 
-    def test_GuessingTokensIsSlow(self):
+    def test_RepliesToWrongTokensAreLimited(self):
         server = self.serve("--token-file", self.token_file())
         statuses = [server.request("/metrics", headers=bearer(f"{number:032d}"))[0] for number in range(100)]
         self.assertEqual(set(statuses), {401, 429})

@@ -81,7 +81,8 @@ Finding encryption(const std::string& check, const Security& security) {
 
 namespace {
 
-// SyncGuard attaches nothing to the tables; any trigger or rule runs with every operation, as its user.
+// SyncGuard attaches nothing to the tables; any trigger, rule or function of a constraint runs with every operation, as
+// its user.
 Finding attachments(const Rows& rows, const Tables& tables) {
   std::string found;
   for (const auto& [table, name] : {std::pair{locks, &tables.locks()}, std::pair{counters, &tables.counters()},
@@ -90,7 +91,7 @@ Finding attachments(const Rows& rows, const Tables& tables) {
       found += (found.empty() ? "" : "; ") + *name + ": " + those;
     }
   }
-  if (found.empty()) return fine("triggers", "none, and no rules");
+  if (found.empty()) return fine("triggers", "none, and no rules or functions of other roles");
   return warning("triggers", found + ": code of another role that runs as this user with every operation",
                  "drop those that you do not recognize");
 }

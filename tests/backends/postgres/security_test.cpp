@@ -10,12 +10,14 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace syncguard::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -243,6 +245,24 @@ TEST_F(PostgresSecurity, DoctorReportsOpenSchemasAndForeignTriggers) {
       "CREATE RULE also AS ON DELETE TO syncguard_fence_counters DO ALSO NOTHING");
   EXPECT_THAT(verdict("triggers"), StartsWith("warning: \"public\".\"syncguard_locks\": trigger audit; "
                                               "\"public\".\"syncguard_fence_counters\": rule also"));
+}
+
+TEST_F(PostgresSecurity, DoctorReportsFunctionsInConstraintsDefaultsPoliciesAndIndexes) {
+  server.execute("CREATE FUNCTION spy(text) RETURNS boolean IMMUTABLE LANGUAGE sql AS $$ SELECT true $$");
+  for (const auto& [add, remove] : {std::pair{"ADD CONSTRAINT spying CHECK (spy(key))", "DROP CONSTRAINT spying"},
+                                    std::pair{"ADD COLUMN spying boolean DEFAULT spy('')", "DROP COLUMN spying"}}) {
+    server.execute("ALTER TABLE syncguard_locks " + std::string(add));
+    EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
+    server.execute("ALTER TABLE syncguard_locks " + std::string(remove));
+  }
+  for (const auto& [add, remove] :
+       {std::pair{"CREATE POLICY spying ON syncguard_locks USING (spy(key))", "DROP POLICY spying ON syncguard_locks"},
+        std::pair{"CREATE INDEX spying ON syncguard_locks (spy(key))", "DROP INDEX spying"}}) {
+    server.execute(add);
+    EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
+    server.execute(remove);
+  }
+  EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), StartsWith("fine"));
 }
 
 TEST_F(PostgresSecurity, AdvisoryLockOfAnotherRoleTimesOutAndIsReported) {

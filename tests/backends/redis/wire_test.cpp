@@ -294,7 +294,8 @@ TEST_F(RedisWire, ExtendKeepsUnknownFields) {
 }
 
 TEST_F(RedisWire, NeverOverwritesForeignValue) {
-  for (const std::string foreign : {"text", "[]", "{}", R"({"lockId":1,"expiresAtMs":1})", R"({"lockId":"x"})", ""}) {
+  for (const std::string foreign : {"text", "[]", "{}", R"({"lockId":1,"expiresAtMs":1})", R"({"lockId":"x"})", "",
+                                    R"({"lockId":"x","expiresAtMs":NaN})", R"({"lockId":"x","expiresAtMs":1e999})"}) {
     server.command({"SET", "syncguard:key", foreign});
     expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
     expect_error(ErrorCode::internal, [&] { (void)locks.is_locked("key"); });

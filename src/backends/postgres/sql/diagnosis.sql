@@ -2,7 +2,8 @@
 
 -- name: diagnosis
 -- $1, $2, $3: the names of the tables. Returns facts about the server, the search path and each table: its columns with their types, its
--- valid indexes with their columns, the privileges that this user lacks, and the triggers and rules on it.
+-- valid indexes with their columns, the privileges that this user lacks, and the triggers and rules on it, and whatever else of it calls a
+-- function or an operator of another role (a constraint, a default, a policy, an index).
 WITH tables(position, id) AS (
   VALUES (1, to_regclass($1)), (2, to_regclass($2)), (3, to_regclass($3))
 ), described AS (
@@ -21,6 +22,12 @@ WITH tables(position, id) AS (
         SELECT 'trigger ' || quote_ident(tgname) FROM pg_trigger WHERE tgrelid = id AND NOT tgisinternal
         UNION ALL
         SELECT 'rule ' || quote_ident(rulename) FROM pg_rewrite WHERE ev_class = id
+        UNION
+        SELECT pg_describe_object(of_table.classid, of_table.objid, 0)
+        FROM pg_depend AS of_table JOIN pg_depend AS calls ON calls.classid = of_table.classid AND calls.objid = of_table.objid
+        WHERE of_table.refclassid = 'pg_class'::regclass AND of_table.refobjid = id
+          AND of_table.classid NOT IN ('pg_trigger'::regclass, 'pg_rewrite'::regclass)
+          AND calls.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
       ) AS those(attached)), '') AS attached
   FROM tables
 ), open_schemas AS (

@@ -16,10 +16,13 @@ end
 -- Far more than a lock needs, even with a key of 512 bytes that are all escaped.
 local max_document = 16384
 
+-- The latest time that a lock can have, about thirty thousand years from now. Comparisons with it are false for NaN.
+local max_time = 1e15
+
 -- False if the value is not a lock.
 local function decode_lock(stored)
   if #stored > max_document then return false end
   local is_json, lock = pcall(cjson.decode, stored)
   return is_json and type(lock) == 'table' and type(lock.lockId) == 'string'
-    and type(lock.expiresAtMs) == 'number' and lock
+    and type(lock.expiresAtMs) == 'number' and math.abs(lock.expiresAtMs) <= max_time and lock
 end
