@@ -3,7 +3,6 @@
 /// callback). Blocking calls run the same coroutines. Completions are (std::exception_ptr, result).
 #pragma once
 
-#include <syncguard/detail/immediate_executor.hpp>
 #include <syncguard/syncguard.hpp>
 
 #include <asio/any_io_executor.hpp>
@@ -61,6 +60,8 @@ SYNCGUARD_EXPORT asio::any_io_executor executor_of(const ClientPtr& client);
 SYNCGUARD_EXPORT std::exception_ptr refusal_in_child(const Client& client);
 // The executor of the operations below.
 SYNCGUARD_EXPORT asio::any_io_executor coroutine_executor_of(const Client& client);
+// The executor of completions that only post the caller's handler: runs them immediately.
+SYNCGUARD_EXPORT asio::any_io_executor immediate_executor_of(const Client& client);
 
 // The operations. Blocking calls run the same coroutines.
 SYNCGUARD_EXPORT asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
@@ -156,10 +157,8 @@ auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
           };
           complete_on(work, std::move(complete));
         };
-        auto coroutine_executor = coroutine_executor_of(*of);
-        const ImmediateExecutor immediate(asio::query(coroutine_executor, asio::execution::context));
-        asio::co_spawn(std::move(coroutine_executor), start(of, stop.get_token()),
-                       asio::bind_executor(immediate, std::move(post_handler)));
+        asio::co_spawn(coroutine_executor_of(*of), start(of, stop.get_token()),
+                       asio::bind_executor(immediate_executor_of(*of), std::move(post_handler)));
       },
       token, std::move(client), std::move(operation));
 }

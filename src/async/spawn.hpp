@@ -3,8 +3,6 @@
 
 #include "async/inline_executor.hpp"
 
-#include <syncguard/detail/immediate_executor.hpp>
-
 #include <asio/awaitable.hpp>
 #include <asio/bind_executor.hpp>
 #include <asio/co_spawn.hpp>
@@ -52,7 +50,7 @@ class ScopedStart {
 inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> coroutine) {
   // Also if run_blocking() is starting the coroutine that calls this function.
   const ScopedStart start(ScopedStart::Caller::continues);
-  const detail::ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
+  const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
                  asio::bind_executor(immediate, [](const std::exception_ptr& error) {
                    if (error) std::terminate();
@@ -108,7 +106,7 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
     Result result{};
   };
   const auto outcome = std::make_shared<Outcome>();
-  const detail::ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
+  const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   {
     const ScopedStart start(ScopedStart::Caller::blocks);
     asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),

@@ -394,6 +394,9 @@ std::exception_ptr refusal_in_child(const Client& client) {
   return client.is_forked() ? std::make_exception_ptr(os::OriginProcess::refusal()) : nullptr;
 }
 asio::any_io_executor coroutine_executor_of(const Client& client) { return client.coroutine_executor(); }
+asio::any_io_executor immediate_executor_of(const Client& client) {
+  return async::ImmediateExecutor(asio::query(client.coroutine_executor(), asio::execution::context));
+}
 
 }  // namespace detail
 }  // namespace v0_1

@@ -4,6 +4,7 @@
 #include "sqlite_sql.hpp"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -175,7 +176,7 @@ std::int64_t Query::number(int column) const { return sqlite3_column_int64(state
 // Connection
 
 Connection::Connection(const Folder& folder, Hooks hooks)
-    : hooks_(std::move(hooks)), in_use_(folder), connection_(nullptr, &sqlite3_close_v2) {
+    : hooks_(std::move(hooks)), path_(folder.database()), in_use_(folder), connection_(nullptr, &sqlite3_close_v2) {
   sqlite3* opened = nullptr;
   constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int result = sqlite3_open_v2(folder.database().c_str(), &opened, flags, WithoutJournals::name());
@@ -184,6 +185,9 @@ Connection::Connection(const Folder& folder, Hooks hooks)
   sqlite3_busy_handler(connection_.get(), busy_wait, &hooks_.keep_waiting);
   harden_connection();
   prepare_file();
+  // Another user may have created them since the first check. From now on, SQLite keeps them open.
+  folder.expect_own_files();
+  log_files_ = find_log_files();
 }
 
 Connection::~Connection() = default;
@@ -307,9 +311,20 @@ void Connection::use_wal() {
   }
 }
 
-bool Connection::has_moved() noexcept {
+// SQLite itself looks only at the database. But another process that finds no log, or a new one, does not see what this
+// one writes to the old log. SQLite never removes these files while this connection is open.
+bool Connection::has_moved() const noexcept {
   int moved = 0;
-  return sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
+  sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  return moved != 0 || find_log_files() != log_files_;
+}
+
+Connection::LogFiles Connection::find_log_files() const noexcept {
+  LogFiles found{};
+  struct stat status {};
+  if (lstat((path_ + "-wal").c_str(), &status) == 0) found[0] = {status.st_dev, status.st_ino};
+  if (lstat((path_ + "-shm").c_str(), &status) == 0) found[1] = {status.st_dev, status.st_ino};
+  return found;
 }
 
 Query Connection::query(std::string_view sql) {

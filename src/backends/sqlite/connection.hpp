@@ -5,6 +5,7 @@
 
 #include <syncguard/error.hpp>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -128,13 +130,16 @@ class Connection {
     }
   }
 
-  [[nodiscard]] bool has_moved() noexcept;
+  // Whether the database or its log was removed or replaced.
+  [[nodiscard]] bool has_moved() const noexcept;
 
   // Creates missing tables and indexes.
   void complete_schema();
 
  private:
   enum class Group { none, waiting, begun };
+  // Device and inode of -wal and -shm; zero if the file is missing.
+  using LogFiles = std::array<std::pair<std::uint64_t, std::uint64_t>, 2>;
 
   void harden_connection() noexcept;
   void prepare_file();
@@ -147,8 +152,11 @@ class Connection {
   void roll_back_all() noexcept;
   void execute(const char* sql);
   std::int64_t pragma(const char* sql);
+  [[nodiscard]] LogFiles find_log_files() const noexcept;
 
   Hooks hooks_;
+  const std::string path_;
+  LogFiles log_files_{};
   Durability durability_ = Durability::synced;
   Group group_ = Group::none;
   Durability least_in_group_ = Durability::unsynced;

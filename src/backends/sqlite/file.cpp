@@ -78,20 +78,6 @@ void expect_safe_for_root(const struct stat& folder, uid_t owner_of_root) {
   }
 }
 
-// Where every user can create files (a folder with the sticky bit, such as /tmp), another user may have created the
-// database, to read lock ids and release locks, or the files that SQLite keeps beside it.
-void expect_own_files(const Folder& folder, const struct stat& status_of_folder) {
-  if ((status_of_folder.st_mode & S_IWOTH) == 0) return;
-  for (const char* const suffix : {"", "-wal", "-shm"}) {
-    const auto found = folder.status(folder.database_name() + suffix);
-    if (found && found->st_uid != geteuid() && found->st_uid != 0) {
-      throw LockError(ErrorCode::auth_failed,
-                      "the database, or a file beside it, belongs to another user, in a folder where every user can "
-                      "create files: choose another folder");
-    }
-  }
-}
-
 // One spelling per file, and never one that means something else to SQLite (such as ":memory:").
 std::filesystem::path without_links(const std::filesystem::path& path) {
   std::error_code error;
@@ -198,9 +184,32 @@ Descriptor Folder::open_file(const std::string& name, int flags, mode_t mode) co
   return Descriptor(openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode));
 }
 
+void Folder::expect_own_files() const {
+  const auto own = geteuid();
+  const auto folder = status_of(descriptor_);
+  const auto database = status(database_name());
+  const auto owner = database ? database->st_uid : own;
+  const bool others_can_create = (folder.st_mode & S_IWOTH) != 0 || (own == 0 && (folder.st_mode & S_IWGRP) != 0);
+  if (others_can_create && owner != own && owner != 0) {
+    throw LockError(ErrorCode::auth_failed,
+                    "the database belongs to another user, in a folder where other users can create files: choose "
+                    "another folder");
+  }
+  // Users that may write the database may also write these.
+  if (database && (database->st_mode & (S_IWGRP | S_IWOTH)) != 0) return;
+  for (const char* const suffix : {"-wal", "-shm"}) {
+    const auto file = status(database_name() + suffix);
+    if (file && file->st_uid != owner && file->st_uid != own && file->st_uid != 0) {
+      throw LockError(ErrorCode::auth_failed,
+                      "a file beside the database (-wal or -shm) belongs to a user that may not write the database: "
+                      "remove that file while no process uses the database, and let only its users create files there");
+    }
+  }
+}
+
 void Folder::create_database() const {
   refuse_network_file_system(descriptor_);
-  expect_own_files(*this, status_of(descriptor_));
+  expect_own_files();
   const auto name = database_name();
   if (const auto existing = status(name)) {
     if (S_ISLNK(existing->st_mode)) refuse_link();

@@ -61,9 +61,13 @@ class Folder {
   // pipe.
   [[nodiscard]] Descriptor open_file(const std::string& name, int flags, mode_t mode = 0) const noexcept;
 
+  // Throws LockError(auth_failed) for a database that another user may have created here, and for a -wal or -shm of a
+  // user that may not write the database: its contents would become those of the database.
+  void expect_own_files() const;
+
   // Creates the database, readable only by its owner, unless the file exists. Never changes an existing file. Throws
-  // LockError: invalid_argument for a network file system, or if the path is not a regular file; auth_failed if another
-  // user created the database, in a folder where every user can create files.
+  // LockError: invalid_argument for a network file system, or if the path is not a regular file; see also
+  // expect_own_files().
   void create_database() const;
 
  private:

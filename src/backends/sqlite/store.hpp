@@ -88,7 +88,7 @@ class Store {
   void abandon_group() noexcept { connection_.abandon_group(); }
 
   // Whether the path now leads to another file. Other processes then do not see changes made here.
-  [[nodiscard]] bool has_moved() { return connection_.has_moved(); }
+  [[nodiscard]] bool has_moved() const noexcept { return connection_.has_moved(); }
 
  private:
   Store(Folder folder, Connection::Hooks hooks, std::function<Timestamp()> clock)

@@ -248,16 +248,20 @@ TEST_F(PostgresSecurity, DoctorReportsOpenSchemasAndForeignTriggers) {
 }
 
 TEST_F(PostgresSecurity, DoctorReportsFunctionsInConstraintsDefaultsPoliciesAndIndexes) {
-  server.execute("CREATE FUNCTION spy(text) RETURNS boolean IMMUTABLE LANGUAGE sql AS $$ SELECT true $$");
+  server.execute(
+      "CREATE FUNCTION spy(text) RETURNS boolean IMMUTABLE LANGUAGE sql AS $$ SELECT true $$; "
+      "CREATE DOMAIN spying_type AS text CHECK (spy(VALUE))");
   for (const auto& [add, remove] : {std::pair{"ADD CONSTRAINT spying CHECK (spy(key))", "DROP CONSTRAINT spying"},
-                                    std::pair{"ADD COLUMN spying boolean DEFAULT spy('')", "DROP COLUMN spying"}}) {
+                                    std::pair{"ADD COLUMN spying boolean DEFAULT spy('')", "DROP COLUMN spying"},
+                                    std::pair{"ADD COLUMN spying spying_type", "DROP COLUMN spying"}}) {
     server.execute("ALTER TABLE syncguard_locks " + std::string(add));
     EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
     server.execute("ALTER TABLE syncguard_locks " + std::string(remove));
   }
   for (const auto& [add, remove] :
        {std::pair{"CREATE POLICY spying ON syncguard_locks USING (spy(key))", "DROP POLICY spying ON syncguard_locks"},
-        std::pair{"CREATE INDEX spying ON syncguard_locks (spy(key))", "DROP INDEX spying"}}) {
+        std::pair{"CREATE INDEX spying ON syncguard_locks (spy(key))", "DROP INDEX spying"},
+        std::pair{"CREATE TABLE spying () INHERITS (syncguard_locks)", "DROP TABLE spying"}}) {
     server.execute(add);
     EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
     server.execute(remove);

@@ -310,6 +310,19 @@ TEST_F(Sqlite, LeasesAreLostSoonAfterDatabaseIsDeleted) {
   EXPECT_FALSE(later.lost().stop_requested());
 }
 
+// Another process would not see the locks of this one, which writes to the old log.
+TEST_F(Sqlite, LeasesAreLostSoonAfterLogIsDeleted) {
+  for (const std::vector<std::string>& suffixes : {std::vector<std::string>{"-wal", "-shm"}, {"-wal"}, {"-shm"}}) {
+    auto holder = client();
+    auto lease = holder.acquire("key", {.ttl = 10min, .auto_extend = true});
+    for (const auto& suffix : suffixes) std::filesystem::remove(path.string() + suffix);
+    const auto start = steady_clock::now();
+    EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
+    EXPECT_LT(steady_clock::now() - start, soon) << "the loss must be detected before the next renewal";
+    std::filesystem::remove_all(path.parent_path());
+  }
+}
+
 TEST_F(Sqlite, ManyProcessesCanCreateFileConcurrently) {
   for (int round = 0; round < 5; ++round) {
     path = folder.path() / ("round" + std::to_string(round)) / "locks.db";

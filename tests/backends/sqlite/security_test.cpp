@@ -101,6 +101,29 @@ TEST_F(SqliteSecurity, FilesOfAnotherUserInSharedFolderAreRejected) {
   }
 }
 
+// Its contents would become those of the database, which that user may not write.
+TEST_F(SqliteSecurity, LogOfUserThatMayNotWriteTheDatabaseIsRejected) {
+  if (is_not_root()) return;
+  { (void)client().try_acquire("key"); }
+  const auto theirs = path.string() + "-wal";
+  std::ofstream(theirs).flush();
+  ASSERT_EQ(chown(theirs.c_str(), another_user, another_user), 0);
+  auto locks = client();
+  expect_error(ErrorCode::auth_failed, [&] { (void)locks.try_acquire("key"); });
+  std::filesystem::remove(theirs);
+  EXPECT_TRUE(locks.try_acquire("key"));
+}
+
+TEST_F(SqliteSecurity, RootRejectsDatabaseOfAnotherUserWhereItsGroupCanCreateFiles) {
+  if (is_not_root()) return;
+  { (void)client().try_acquire("key"); }
+  chmod(path.parent_path().c_str(), 0770);
+  EXPECT_TRUE(client().try_acquire("key"));
+  ASSERT_EQ(chown(path.c_str(), another_user, another_user), 0);
+  auto locks = client();
+  expect_error(ErrorCode::auth_failed, [&] { (void)locks.try_acquire("key"); });
+}
+
 TEST_F(SqliteSecurity, RootGivesWakeUpFileToOwnerOfDatabaseInFolderOfRoot) {
   if (is_not_root()) return;
   { (void)client().try_acquire("key"); }

@@ -3,7 +3,7 @@
 -- name: diagnosis
 -- $1, $2, $3: the names of the tables. Returns facts about the server, the search path and each table: its columns with their types, its
 -- valid indexes with their columns, the privileges that this user lacks, and the triggers and rules on it, and whatever else of it calls a
--- function or an operator of another role (a constraint, a default, a policy, an index).
+-- function or an operator of another role (a constraint, a default, a policy, an index), or is not the library's (the type of a column, a child table).
 WITH tables(position, id) AS (
   VALUES (1, to_regclass($1)), (2, to_regclass($2)), (3, to_regclass($3))
 ), described AS (
@@ -22,6 +22,11 @@ WITH tables(position, id) AS (
         SELECT 'trigger ' || quote_ident(tgname) FROM pg_trigger WHERE tgrelid = id AND NOT tgisinternal
         UNION ALL
         SELECT 'rule ' || quote_ident(rulename) FROM pg_rewrite WHERE ev_class = id
+        UNION ALL
+        SELECT 'the type of column ' || quote_ident(attname) FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+        WHERE attrelid = id AND attnum > 0 AND NOT attisdropped AND typnamespace <> 'pg_catalog'::regnamespace
+        UNION ALL
+        SELECT 'child table ' || inhrelid::regclass::text FROM pg_inherits WHERE inhparent = id
         UNION
         SELECT pg_describe_object(of_table.classid, of_table.objid, 0)
         FROM pg_depend AS of_table JOIN pg_depend AS calls ON calls.classid = of_table.classid AND calls.objid = of_table.objid
