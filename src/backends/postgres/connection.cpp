@@ -9,6 +9,7 @@
 #include <asio/redirect_error.hpp>
 #include <asio/use_awaitable.hpp>
 
+#include <fcntl.h>
 #include <libpq-fe.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -210,20 +211,17 @@ asio::awaitable<std::unique_ptr<Connection>> Connection::open(ConnectOptions opt
 }
 
 Connection::Connection(const asio::any_io_executor& executor, pg_conn* connection)
-    : connection_(connection),
+    : owned_(connection, PQfinish),
+      connection_(connection),
       cancel_(PQgetCancel(connection), PQfreeCancel),
-      descriptor_(executor, PQsocket(connection)),
-      fork_guard_(PQsocket(connection)) {
+      descriptor_(executor, fcntl(PQsocket(connection), F_DUPFD_CLOEXEC, 0)),
+      fork_guard_(PQsocket(connection)),
+      fork_guard_of_copy_(descriptor_.native_handle()) {
   PQsetnonblocking(connection_, 1);
   PQenterPipelineMode(connection_);
 }
 
-Connection::~Connection() {
-  // libpq owns the descriptor; after it is closed, its number may be reused.
-  descriptor_.release();
-  fork_guard_.reset();
-  PQfinish(connection_);
-}
+Connection::~Connection() = default;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Statements

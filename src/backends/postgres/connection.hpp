@@ -145,17 +145,21 @@ class Connection {
   asio::awaitable<void> roll_back();
   [[noreturn]] void throw_lost() const;
 
+  const std::unique_ptr<pg_conn, void (*)(pg_conn*)> owned_;
   pg_conn* const connection_;
   const std::shared_ptr<pg_cancel> cancel_;
   // Whether the thread of request_cancel() is running.
   const std::shared_ptr<std::atomic<bool>> canceling_ = std::make_shared<std::atomic<bool>>(false);
+  // A copy: libpq closes its own descriptor when the connection is lost, and the number may be in use again before this
+  // object learns of it.
   asio::posix::stream_descriptor descriptor_;
   Reply reply_;
   bool closed_ = false;
   // The number of bytes since the last request or notification.
   std::int64_t received_ = 0;
   bool listens_ = false;
-  std::optional<os::ForkGuard> fork_guard_;
+  const os::ForkGuard fork_guard_;
+  const os::ForkGuard fork_guard_of_copy_;
   bool read_only_ = false;
 };
 
