@@ -19,7 +19,7 @@ class EventStream {
 
   explicit EventStream(Clock::time_point now);
 
-  // Copies the next bytes to the buffer and returns how many. 0 if there is no new event. The buffer must have room for
+  // Copies the next bytes to the buffer and returns how many; 0 without a new event. The buffer must have room for
   // an Observer::clock_event().
   std::size_t read(Observer& observer, std::span<char> buffer, Clock::time_point now);
 

@@ -59,12 +59,12 @@ bool is_local(int socket) {
 // Aligned, so that clang needs no library for its atomic operations.
 struct alignas(8) CancelThread {
   unsigned fork_generation = 0;
-  // A hash of the server's address. Zero if there is no thread.
+  // A hash of the server's address. Zero in a free place.
   std::uint32_t server = 0;
 };
 
 // A thread is blocked while its server hangs. The limit for each server keeps requests to other servers cancelable. A
-// silent network ends the thread by TCP keep-alive. There is no mutex, because a forked child could find it locked.
+// silent network ends the thread by TCP keep-alive. Not guarded by a mutex, which a forked child could find locked.
 constexpr int max_cancel_threads_per_server = 4;
 std::array<std::atomic<CancelThread>, 16> cancel_threads{};
 
@@ -409,26 +409,18 @@ bool Connection::is_usable() {
 
 // A server that does not answer one cancel request would not answer more.
 void Connection::request_cancel() {
-  if (!cancel_ || canceling_->exchange(true)) return;
+  if (!cancel_ || !cancel_thread_.expired()) return;
   auto counted = add_cancel_thread(std::string(PQhost(connection_)) + ':' + PQport(connection_));
-  if (!counted) {
-    *canceling_ = false;
-    return;
-  }
-  try {
-    // PgBouncer 1.18 crashes if the process ends, and with it the connection, before the cancel request was passed on
-    // to the server.
-    auto delays_exit = std::make_shared<os::DelaysExit>();
-    os::start_thread("syncguard-pg", [request = cancel_, canceling = canceling_, counted = std::move(counted),
-                                      delays_exit = std::move(delays_exit)] {
-      std::array<char, 256> error{};
-      PQcancel(request.get(), error.data(), static_cast<int>(error.size()));
-      *canceling = false;
-    }).detach();
-  } catch (const std::system_error&) {
-    *canceling_ = false;
-    throw;
-  }
+  if (!counted) return;
+  cancel_thread_ = counted;
+  // PgBouncer 1.18 crashes if the process ends, and with it the connection, before the cancel request was passed on to
+  // the server.
+  auto delays_exit = std::make_shared<os::DelaysExit>();
+  os::start_thread("syncguard-pg", [delays_exit = std::move(delays_exit), counted = std::move(counted),
+                                    request = cancel_] {
+    std::array<char, 256> error{};
+    PQcancel(request.get(), error.data(), static_cast<int>(error.size()));
+  }).detach();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@
 #include <asio/awaitable.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -148,8 +147,8 @@ class Connection {
   const std::unique_ptr<pg_conn, void (*)(pg_conn*)> owned_;
   pg_conn* const connection_;
   const std::shared_ptr<pg_cancel> cancel_;
-  // Whether the thread of request_cancel() is running.
-  const std::shared_ptr<std::atomic<bool>> canceling_ = std::make_shared<std::atomic<bool>>(false);
+  // Expires when the thread of request_cancel() ends.
+  std::weak_ptr<const void> cancel_thread_;
   // A copy: libpq closes its own descriptor when the connection is lost, and the number may be in use again before this
   // object learns of it.
   asio::posix::stream_descriptor descriptor_;

@@ -89,9 +89,9 @@ int busy_wait(void* keep_waiting, int times) {
   return 1;
 }
 
-// A rollback journal beside a database can change its pages, and name another file that SQLite then deletes, whoever
-// wrote the journal. SyncGuard's databases have a write-ahead log and never need one, so this file system has none:
-// SQLite finds no journal, opens none and creates none.
+// A rollback journal beside a database can change its pages, and name another file that SQLite then deletes. SQLite
+// does not check who wrote it. SyncGuard's databases have a write-ahead log and never need one, so this file system has
+// none: SQLite finds no journal, opens none and creates none.
 class WithoutJournals {
  public:
   // The name of this file system on top of SQLite's default one.
@@ -176,7 +176,10 @@ std::int64_t Query::number(int column) const { return sqlite3_column_int64(state
 // Connection
 
 Connection::Connection(const Folder& folder, Hooks hooks)
-    : hooks_(std::move(hooks)), path_(folder.database()), in_use_(folder), connection_(nullptr, &sqlite3_close_v2) {
+    : hooks_(std::move(hooks)),
+      log_paths_{folder.database().string() + "-wal", folder.database().string() + "-shm"},
+      in_use_(folder),
+      connection_(nullptr, &sqlite3_close_v2) {
   sqlite3* opened = nullptr;
   constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int result = sqlite3_open_v2(folder.database().c_str(), &opened, flags, WithoutJournals::name());
@@ -321,9 +324,11 @@ bool Connection::has_moved() const noexcept {
 
 Connection::LogFiles Connection::find_log_files() const noexcept {
   LogFiles found{};
-  struct stat status {};
-  if (lstat((path_ + "-wal").c_str(), &status) == 0) found[0] = {status.st_dev, status.st_ino};
-  if (lstat((path_ + "-shm").c_str(), &status) == 0) found[1] = {status.st_dev, status.st_ino};
+  std::ranges::transform(log_paths_, found.begin(), [](const std::string& path) -> LogFiles::value_type {
+    struct stat status {};
+    if (lstat(path.c_str(), &status) != 0) return {};
+    return {status.st_dev, status.st_ino};
+  });
   return found;
 }
 

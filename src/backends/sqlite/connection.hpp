@@ -138,7 +138,7 @@ class Connection {
 
  private:
   enum class Group { none, waiting, begun };
-  // Device and inode of -wal and -shm; zero if the file is missing.
+  // Device and inode of each; zero if the file is missing.
   using LogFiles = std::array<std::pair<std::uint64_t, std::uint64_t>, 2>;
 
   void harden_connection() noexcept;
@@ -155,7 +155,8 @@ class Connection {
   [[nodiscard]] LogFiles find_log_files() const noexcept;
 
   Hooks hooks_;
-  const std::string path_;
+  // -wal and -shm.
+  const std::array<std::string, 2> log_paths_;
   LogFiles log_files_{};
   Durability durability_ = Durability::synced;
   Group group_ = Group::none;

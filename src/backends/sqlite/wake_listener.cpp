@@ -80,7 +80,7 @@ class WakeListener::Shared {
   void end_watch(unsigned number) noexcept;
   // A new database comes with new wake-up files.
   void renew_watches();
-  // The longest pause before the next check in milliseconds; -1 without waiters.
+  // The longest pause before the next check; nullopt without waiters.
   std::optional<milliseconds> max_pause(std::chrono::steady_clock::duration check_took);
   void interrupt();
   // Whether a check of the database may take more time.

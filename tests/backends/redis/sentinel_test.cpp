@@ -113,7 +113,7 @@ TEST_F(RedisSentinel, HoldersAndWaitersGoOnAfterMasterDied) {
   EXPECT_GT(fence_of_waiter, kept.fence());
 }
 
-// How long leases that renew themselves, and a waiter, are without service. A renewal fails while there is no master.
+// How long leases that renew themselves, and a waiter, are without service. A renewal fails until a master is named.
 TEST_F(RedisSentinel, RenewalsGoOnThroughFailover) {
   constexpr auto ttl = 12s;
   const Metrics metrics;

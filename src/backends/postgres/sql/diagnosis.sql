@@ -2,8 +2,8 @@
 
 -- name: diagnosis
 -- $1, $2, $3: the names of the tables. Returns facts about the server, the search path and each table: its columns with their types, its
--- valid indexes with their columns, the privileges that this user lacks, and the triggers and rules on it, and whatever else of it calls a
--- function or an operator of another role (a constraint, a default, a policy, an index), or is not the library's (the type of a column, a child table).
+-- valid indexes with their columns, the privileges that this user lacks, and what does not come from the library: triggers,
+-- rules, child tables, foreign types of columns, and constraints, defaults, policies and indexes that call foreign functions or operators.
 WITH tables(position, id) AS (
   VALUES (1, to_regclass($1)), (2, to_regclass($2)), (3, to_regclass($3))
 ), described AS (
