@@ -1,23 +1,16 @@
 // Ten thousand callers that wait for one key.
 
 #include "e2e/faulty_client.hpp"
-
-#include <filesystem>
-#include <iterator>
+#include "support/thread_count.hpp"
 
 namespace syncguard::testing {
 namespace {
-
-std::size_t threads_of_this_process() {
-  return static_cast<std::size_t>(
-      std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator()));
-}
 
 TEST(ManyWaiters, NeedNoThreadEachAndReleaseWakesOne) {
   constexpr int waiters = 10'000;
   FaultyClient client;
   auto holder = client.locks.acquire("key", {.ttl = 10min});
-  const auto threads_before = threads_of_this_process();
+  const auto threads_before = thread_count();
 
   std::mutex mutex;
   std::vector<Lease> acquired;
@@ -39,7 +32,7 @@ TEST(ManyWaiters, NeedNoThreadEachAndReleaseWakesOne) {
   ASSERT_TRUE(eventually([&] { return client.faults.calls(Operation::acquire) == 3; }))
       << "one acquire of the holder, and two attempts of the first waiter";
   EXPECT_EQ(client.faults.calls(Operation::join), 1U);
-  EXPECT_EQ(threads_of_this_process(), threads_before);
+  EXPECT_EQ(thread_count(), threads_before);
 
   EXPECT_TRUE(holder.release());
   const auto count = [&] {

@@ -1,6 +1,8 @@
 // A server on a Unix socket that sends the input of a fuzzer, and a client that is connected to it.
 #pragma once
 
+#include "support/thread_count.hpp"
+
 #include <syncguard/syncguard.hpp>
 
 #include <poll.h>
@@ -16,7 +18,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -121,15 +122,11 @@ class ScriptedPeer {
   std::thread thread_;
 };
 
-inline std::ptrdiff_t count_threads() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-}
-
 // A client that is closed on its own I/O thread does not wait for that thread. libFuzzer would take what the thread has
 // not freed yet for a leak. Threads that connect to a silent server end later.
-inline void wait_for_threads(std::ptrdiff_t count) {
+inline void wait_for_threads(std::size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  while (count_threads() > count && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  while (thread_count() > count && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
 }
 
 // One operation, chosen by a byte, on a store whose server may answer anything. It ends with a value or a LockError,
@@ -141,7 +138,7 @@ inline void run_any_operation(std::uint8_t choice, const std::string& url) {
     if (lease.remaining() > ttl || lease.fence().value() > Fence::max_value) std::abort();
     lease.detach();
   };
-  const auto threads = count_threads();
+  const auto threads = thread_count();
   const auto begin = std::chrono::steady_clock::now();
   try {
     auto locks = open(url, {.dispose_timeout = 0ms});

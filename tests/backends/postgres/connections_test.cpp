@@ -8,14 +8,12 @@
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
 #include "support/tcp_connections.hpp"
+#include "support/thread_count.hpp"
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -275,13 +273,7 @@ class BlockedCalls {
 };
 
 // The threads of this process that connect to PostgreSQL, or cancel a request there.
-std::ptrdiff_t postgres_threads() {
-  return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/task"), [](const auto& task) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    return name == "syncguard-pg";
-  });
-}
+std::size_t postgres_threads() { return threads_named("syncguard-pg"); }
 
 TEST_F(PostgresConnections, CancelingOnHungServerNeedsFewThreads) {
   std::vector<Locks> clients;
