@@ -3,6 +3,7 @@
 /// callback). Blocking calls run the same coroutines. Completions are (std::exception_ptr, result).
 #pragma once
 
+#include <syncguard/detail/immediate_executor.hpp>
 #include <syncguard/syncguard.hpp>
 
 #include <asio/any_io_executor.hpp>
@@ -49,6 +50,14 @@ namespace detail {
 struct LeaseAccess {
   static std::shared_ptr<LeaseState> take(Lease& lease) { return std::exchange(lease.state_, nullptr); }
   static Lease make(std::shared_ptr<LeaseState> state) { return Lease(std::move(state)); }
+  // Called before the application gets a lease. Until then a lease does not know its client, because that would make
+  // each of its moves more expensive.
+  SYNCGUARD_EXPORT static void deliver(Lease& lease) noexcept;
+  static void deliver(std::optional<Lease>& lease) noexcept {
+    if (lease) deliver(*lease);
+  }
+  template <typename OtherResult>
+  static void deliver(OtherResult&) noexcept {}
 };
 
 using ClientPtr = std::shared_ptr<Client>;
@@ -59,9 +68,7 @@ SYNCGUARD_EXPORT asio::any_io_executor executor_of(const ClientPtr& client);
 // An error if the client was opened in a parent process before a fork; otherwise null.
 SYNCGUARD_EXPORT std::exception_ptr refusal_in_child(const Client& client);
 // The executor of the operations below.
-SYNCGUARD_EXPORT asio::any_io_executor coroutine_executor_of(const Client& client);
-// The executor of completions that only post the caller's handler: runs them immediately.
-SYNCGUARD_EXPORT asio::any_io_executor immediate_executor_of(const Client& client);
+SYNCGUARD_EXPORT const asio::any_io_executor& coroutine_executor_of(const Client& client);
 
 // The operations. Blocking calls run the same coroutines.
 SYNCGUARD_EXPORT asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
@@ -153,12 +160,15 @@ auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
             // Dropped before the handler runs, so that the thread that destroys the last Locks ends the client, not
             // this one.
             kept_open = nullptr;
+            LeaseAccess::deliver(result);
             std::move(handler)(std::move(error), std::move(result));
           };
           complete_on(work, std::move(complete));
         };
-        asio::co_spawn(coroutine_executor_of(*of), start(of, stop.get_token()),
-                       asio::bind_executor(immediate_executor_of(*of), std::move(post_handler)));
+        const auto& coroutine_executor = coroutine_executor_of(*of);
+        const ImmediateExecutor immediate(asio::query(coroutine_executor, asio::execution::context));
+        asio::co_spawn(coroutine_executor, start(of, stop.get_token()),
+                       asio::bind_executor(immediate, std::move(post_handler)));
       },
       token, std::move(client), std::move(operation));
 }

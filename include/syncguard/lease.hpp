@@ -12,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <stop_token>
+#include <utility>
 
 namespace syncguard {
 inline namespace v0_1 {
@@ -43,11 +44,14 @@ struct LeaseAccess;
 /// called on it.
 class SYNCGUARD_EXPORT Lease {
  public:
-  Lease() noexcept;
-  Lease(Lease&&) noexcept;
+  Lease() noexcept = default;
+  // NOLINTNEXTLINE(performance-move-constructor-init): a lease that was moved from still knows its client
+  Lease(Lease&& other) noexcept : state_(std::move(other.state_)), client_(other.client_) {}
   /// Releases the lock that it held before, like the destructor.
   Lease& operator=(Lease&&) noexcept;
-  ~Lease();
+  ~Lease() {
+    if (state_) dispose();
+  }
 
   /// Whether this object represents a lock: not moved from, released or detached. Does not query the store; see
   /// remaining() and lost().
@@ -102,7 +106,8 @@ class SYNCGUARD_EXPORT Lease {
 
  private:
   friend struct detail::LeaseAccess;
-  explicit Lease(std::shared_ptr<detail::LeaseState> state) noexcept;
+  explicit Lease(std::shared_ptr<detail::LeaseState> state) noexcept : state_(std::move(state)) {}
+  void dispose() noexcept;
 
   std::shared_ptr<detail::LeaseState> state_;
   // Kept after a move: completions of a moved-from lease run on its former client's executor.

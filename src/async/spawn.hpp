@@ -3,6 +3,8 @@
 
 #include "async/inline_executor.hpp"
 
+#include <syncguard/detail/immediate_executor.hpp>
+
 #include <asio/awaitable.hpp>
 #include <asio/bind_executor.hpp>
 #include <asio/co_spawn.hpp>
@@ -46,13 +48,17 @@ class ScopedStart {
   const bool before_;
 };
 
-// Starts a coroutine on this thread, and does not wait for it. The coroutine must not throw.
+// Starts a coroutine on this thread, and does not wait for it. Until it ends, the executor's context has work. The
+// coroutine must not throw.
 inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> coroutine) {
   // Also if run_blocking() is starting the coroutine that calls this function.
   const ScopedStart start(ScopedStart::Caller::continues);
-  const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
+  const detail::ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
+  // An InlineExecutor is no work of its context, but what it posts to is.
+  const auto posts_to = asio::require(executor, asio::execution::blocking.never);
+  auto work = asio::prefer(posts_to, asio::execution::outstanding_work.tracked);
   asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
-                 asio::bind_executor(immediate, [](const std::exception_ptr& error) {
+                 asio::bind_executor(immediate, [work = std::move(work)](const std::exception_ptr& error) {
                    if (error) std::terminate();
                  }));
 }
@@ -106,7 +112,7 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
     Result result{};
   };
   const auto outcome = std::make_shared<Outcome>();
-  const ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
+  const detail::ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   {
     const ScopedStart start(ScopedStart::Caller::blocks);
     asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),

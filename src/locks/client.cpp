@@ -88,23 +88,22 @@ Client::~Client() = default;
 // ---------------------------------------------------------------------------------------------------------------------
 // Operations
 
-Client::Operation::Operation(Client& client, Purpose purpose) : purpose_(purpose) {
+Client::Operation::Operation(Client& client, Purpose purpose) : client_(client), purpose_(purpose) {
   client.refuse_in_child();
   const std::lock_guard lock(client.mutex_);
   if (client.lifecycle_ == Lifecycle::closed || (client.lifecycle_ == Lifecycle::closing && purpose == Purpose::work)) {
     throw LockError(ErrorCode::aborted, "the client was closed");
   }
-  client_ = client.shared_from_this();
   ++client.running(purpose);
 }
 
 Client::Operation::~Operation() {
-  const std::lock_guard lock(client_->mutex_);
-  if (--client_->running(purpose_) == 0 && client_->last_operation_ended_) client_->last_operation_ended_->set();
+  const std::lock_guard lock(client_.mutex_);
+  if (--client_.running(purpose_) == 0 && client_.last_operation_ended_) client_.last_operation_ended_->set();
 }
 
-CallLimits Client::limits(std::stop_token stop) const {
-  return {std::move(stop), steady_clock::now() + operation_timeout_, async::blocking_thread()};
+CallLimits Client::limits(std::stop_token stop, steady_clock::time_point now) const {
+  return {std::move(stop), now + operation_timeout_, async::blocking_thread()};
 }
 
 CallLimits Client::disposal_limits() const {
@@ -199,7 +198,7 @@ asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest req
 // One attempt, for an acquire that the backend granted although it was asked to stop. The client is closing or closed,
 // and does not wait for this.
 asio::awaitable<void> retract_late(std::shared_ptr<Client> client, AcquireRequest request) {
-  const CallLimits limits = client->limits({});
+  const CallLimits limits = client->limits({}, steady_clock::now());
   try {
     co_await client->checked(client->backend().retract(request, limits), request.key.str(), request.lock_id.view());
   } catch (const LockError& error) {
@@ -393,10 +392,7 @@ asio::any_io_executor executor_of(const ClientPtr& client) {
 std::exception_ptr refusal_in_child(const Client& client) {
   return client.is_forked() ? std::make_exception_ptr(os::OriginProcess::refusal()) : nullptr;
 }
-asio::any_io_executor coroutine_executor_of(const Client& client) { return client.coroutine_executor(); }
-asio::any_io_executor immediate_executor_of(const Client& client) {
-  return async::ImmediateExecutor(asio::query(client.coroutine_executor(), asio::execution::context));
-}
+const asio::any_io_executor& coroutine_executor_of(const Client& client) { return client.coroutine_executor(); }
 
 }  // namespace detail
 }  // namespace v0_1

@@ -50,14 +50,15 @@ class Client : public std::enable_shared_from_this<Client> {
   class Operation {
    public:
     enum class Purpose { work, cleanup };
+    // The caller keeps the client alive.
     explicit Operation(Client& client, Purpose purpose = Purpose::work);
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
     ~Operation();
 
    private:
-    std::shared_ptr<Client> client_;
-    Purpose purpose_;
+    Client& client_;
+    const Purpose purpose_;
   };
 
   // One operation of the application: counts as running, and merges the tokens that can stop it.
@@ -68,7 +69,10 @@ class Client : public std::enable_shared_from_this<Client> {
 
     [[nodiscard]] const std::stop_token& stop_token() const noexcept { return stop_.token(); }
     // The limits of one request that is sent now.
-    [[nodiscard]] CallLimits limits() const { return client_.limits(stop_.token()); }
+    [[nodiscard]] CallLimits limits(
+        std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now()) const {
+      return client_.limits(stop_.token(), now);
+    }
 
    private:
     Client& client_;
@@ -87,6 +91,8 @@ class Client : public std::enable_shared_from_this<Client> {
   [[nodiscard]] const Log& log() const noexcept { return options_.log; }
   // Null if nothing is counted.
   [[nodiscard]] BackendCounters* counters() const noexcept { return counters_.get(); }
+  // Whether observe() has any effect.
+  [[nodiscard]] bool is_observed() const noexcept { return counters_ != nullptr || lease_observer_ != nullptr; }
   // Reports an event to metrics and telemetry. Never blocks; the caller may hold the mutex of a lease.
   void observe(const LeaseEvent& event) const noexcept {
     if (counters_) counters_->observe(event);
@@ -96,7 +102,7 @@ class Client : public std::enable_shared_from_this<Client> {
   // Stopped when closing starts.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
   // The limits of one operation that starts now.
-  [[nodiscard]] CallLimits limits(std::stop_token stop) const;
+  [[nodiscard]] CallLimits limits(std::stop_token stop, std::chrono::steady_clock::time_point now) const;
   // The limits of one cleanup request, which neither the caller's stop token nor stop_token() ends.
   [[nodiscard]] CallLimits disposal_limits() const;
   // Until when the destructor of a lease may wait for the release; nullopt if it must not wait. After one destructor

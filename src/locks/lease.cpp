@@ -21,9 +21,8 @@ void dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
     return;
   }
   auto closing = detail::Client::Closing::wait;
-  if (state->is_over()) {
-    // Nothing to release.
-  } else if (client->must_not_block()) {
+  if (state->drop_client_if_over(closing)) return;
+  if (client->must_not_block()) {
     async::spawn(client->executor(), detail::LeaseState::dispose_in_background(state));
   } else if (const auto error = async::run_blocking(client->executor(), detail::LeaseState::dispose(state))) {
     state->report(*error);
@@ -37,20 +36,18 @@ void dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
 
 }  // namespace
 
-Lease::Lease() noexcept = default;
-Lease::Lease(std::shared_ptr<detail::LeaseState> state) noexcept
-    : state_(std::move(state)), client_(state_->client()) {}
-// NOLINTNEXTLINE(performance-move-constructor-init): a lease that was moved from still knows its client
-Lease::Lease(Lease&& other) noexcept : state_(std::move(other.state_)), client_(other.client_) {}
-
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   client_ = other.client_;
-  dispose(std::exchange(state_, std::move(other.state_)));
+  syncguard::dispose(std::exchange(state_, std::move(other.state_)));
   return *this;
 }
 
-Lease::~Lease() { dispose(std::move(state_)); }
+void Lease::dispose() noexcept { syncguard::dispose(std::move(state_)); }
+
+void detail::LeaseAccess::deliver(Lease& lease) noexcept {
+  if (lease.state_) lease.client_ = lease.state_->client();
+}
 
 Lease::operator bool() const noexcept { return state_ && !state_->is_over(); }
 
@@ -75,7 +72,7 @@ bool Lease::extend(std::chrono::milliseconds ttl, std::stop_token stop) {
 bool Lease::release(std::stop_token stop) {
   if (!state_) return false;
   const bool released = state_->client()->block_on("async_release", [&] { return state_->release(std::move(stop)); });
-  if (state_->is_over()) state_->drop_client(detail::Client::Closing::wait);
+  state_->drop_client_if_over(detail::Client::Closing::wait);
   return released;
 }
 

@@ -56,6 +56,16 @@ void LeaseState::drop_client(Client::Closing closing) noexcept {
   client_->remove_reference(closing);
 }
 
+bool LeaseState::drop_client_if_over(Client::Closing closing) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (machine_.state() != LeaseMachine::State::over) return false;
+    if (!std::exchange(keeps_client_open_, false)) return true;
+  }
+  client_->remove_reference(closing);
+  return true;
+}
+
 // The next four may be called in a forked child, where the mutex may have been copied locked.
 
 Timestamp LeaseState::expires_at() const noexcept {
@@ -149,7 +159,7 @@ void LeaseState::count_loss(EventReason reason) {
 
 void LeaseState::count_end() {
   if (!std::exchange(counts_as_held_, false)) return;
-  observe(EventType::held, {}, BootClock::now() - sent_at_);
+  if (client_->is_observed()) observe(EventType::held, {}, BootClock::now() - sent_at_);
   if (auto* const counters = client_->counters()) counters->lease_ends();
 }
 
@@ -171,12 +181,18 @@ class LeaseState::Turn {
   LeaseState& lease_;
 };
 
-asio::awaitable<void> LeaseState::take_turn(const CallLimits& limits) {
+std::optional<LeaseMachine::State> LeaseState::try_take_turn() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(turn_taken_, true)) return std::nullopt;
+  return machine_.state();
+}
+
+asio::awaitable<LeaseMachine::State> LeaseState::take_turn(const CallLimits& limits) {
   for (;;) {
     std::optional<async::Event> end;
     {
       const std::lock_guard lock(mutex_);
-      if (!std::exchange(turn_taken_, true)) co_return;
+      if (!std::exchange(turn_taken_, true)) co_return machine_.state();
       if (!turn_ends_) turn_ends_.emplace();
       end = turn_ends_;
     }
@@ -286,25 +302,25 @@ asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::sto
   }
   const Client::Call call(*client_, stop);
   const CallLimits limits = call.limits();
-  co_await take_turn(limits);
+  auto state = try_take_turn();
+  if (!state) state = co_await take_turn(limits);
   const Turn turn(*this);
-  {
-    const std::lock_guard lock(mutex_);
-    if (machine_.state() != LeaseMachine::State::held) co_return false;
-  }
+  if (state != LeaseMachine::State::held) co_return false;
   co_return (co_await send_extend(ttl, limits)).held;
 }
 
-void LeaseState::stop_renewing() {
+bool LeaseState::begin_release(ReleasedBy by) {
   std::stop_source renewal(std::nostopstate);
   {
     const std::lock_guard lock(mutex_);
+    if (machine_.state() == LeaseMachine::State::over) return false;
     machine_.release_begins();
+    if (by == ReleasedBy::destructor) disposing_ = true;
     renewal = renewal_stop_;
-    reschedule();
   }
   // Without the mutex, because request_stop() runs stop callbacks.
   renewal.request_stop();
+  return true;
 }
 
 asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
@@ -325,20 +341,17 @@ asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
   }
 }
 
-asio::awaitable<bool> LeaseState::release_once(const std::stop_token& stop) {
-  if (is_over()) co_return false;
-  const Client::Call call(*client_, stop);
-  const CallLimits limits = call.limits();
-  stop_renewing();
-  co_await take_turn(limits);
-  const Turn turn(*this);
-  if (is_over()) co_return false;
-  co_return co_await send_release(limits);
-}
-
 asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
+  client_->refuse_in_child();
+  if (!begin_release(ReleasedBy::holder)) co_return false;
   try {
-    co_return co_await release_once(stop);
+    const Client::Call call(*client_, stop);
+    const CallLimits limits = call.limits();
+    auto state = try_take_turn();
+    if (!state) state = co_await take_turn(limits);
+    const Turn turn(*this);
+    if (state == LeaseMachine::State::over) co_return false;
+    co_return co_await send_release(limits);
   } catch (const LockError& error) {
     // A lost lease does not keep its client open. If the client is closed by then, its holder has already been notified
     // of the loss.
@@ -355,9 +368,9 @@ asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono:
     CallLimits limits = client_->disposal_limits();
     limits.deadline = std::min(limits.deadline, until);
     try {
-      co_await take_turn(limits);
+      const auto state = co_await take_turn(limits);
       const Turn turn(*this);
-      if (is_over()) co_return std::nullopt;
+      if (state == LeaseMachine::State::over) co_return std::nullopt;
       co_await send_release(limits);
       const std::lock_guard lock(mutex_);
       failure = std::nullopt;
@@ -383,16 +396,6 @@ asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono:
   co_return failure;
 }
 
-bool LeaseState::begin_disposal() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (machine_.state() == LeaseMachine::State::over) return false;
-    disposing_ = true;
-  }
-  stop_renewing();
-  return true;
-}
-
 asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<LeaseState> self) {
   const auto until = self->client_->disposal_deadline();
   if (!until) {
@@ -400,9 +403,9 @@ asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<Le
     co_return std::nullopt;
   }
   try {
-    // Created before begin_disposal(), so that closing waits for this release.
+    // Created before begin_release(), so that closing waits for this release.
     const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
-    if (!self->begin_disposal()) co_return std::nullopt;
+    if (!self->begin_release(ReleasedBy::destructor)) co_return std::nullopt;
     auto failure = co_await self->release_until(*until);
     if (!self->is_over()) {
       self->client_->disposal_timed_out();
@@ -418,7 +421,7 @@ asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<Le
 asio::awaitable<void> LeaseState::dispose_in_background(std::shared_ptr<LeaseState> self) {
   try {
     const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
-    if (!self->begin_disposal()) co_return;
+    if (!self->begin_release(ReleasedBy::destructor)) co_return;
     if (const auto failure = co_await self->release_until(std::chrono::steady_clock::time_point::max())) {
       self->client_->notify([self, error = *failure] { self->report(error); });
     }
@@ -443,7 +446,7 @@ void LeaseState::end() {
 }
 
 void LeaseState::detach() {
-  stop_renewing();
+  begin_release(ReleasedBy::holder);
   end();
 }
 
@@ -459,7 +462,7 @@ LeaseState::AtClose LeaseState::client_closes() {
 asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
   try {
     co_await lost_fired(limits);
-    co_await take_turn(limits);
+    (void)co_await take_turn(limits);
     const Turn turn(*this);
     co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
   } catch (const LockError& error) {

@@ -91,14 +91,18 @@ void Locks::close() const {
 }
 
 std::optional<Lease> Locks::try_acquire(const Key& key, TryOptions options, std::stop_token stop) const {
-  return client_->block_on("async_try_acquire",
-                           [&] { return detail::try_acquire(client_, callbacks_, key, options, std::move(stop)); });
+  auto lease = client_->block_on(
+      "async_try_acquire", [&] { return detail::try_acquire(client_, callbacks_, key, options, std::move(stop)); });
+  detail::LeaseAccess::deliver(lease);
+  return lease;
 }
 
 Lease Locks::acquire(const Key& key, AcquireOptions options, std::stop_token stop) const {
   const auto wait_stop = detail::take_wait_stop(options);
-  return client_->block_on(
+  auto lease = client_->block_on(
       "async_acquire", [&] { return detail::acquire(client_, callbacks_, key, options, std::move(stop), wait_stop); });
+  detail::LeaseAccess::deliver(lease);
+  return lease;
 }
 
 bool Locks::release(const LockId& id, std::stop_token stop) const {

@@ -185,11 +185,12 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         break;
       }
       case AcquireLoop::Step::attempt: {
-        const CallLimits limits = call.limits();
+        const auto now = steady_clock::now();
+        const CallLimits limits = call.limits(now);
         // This attempt covers every earlier wake-up.
         if (wake_up) wake_up->reset();
         // An attempt in doubt must be repeated, not delayed.
-        request.can_wait = loop.can_wait(steady_clock::now()) && !loop.in_doubt();
+        request.can_wait = loop.can_wait(now) && !loop.in_doubt();
         std::optional<Attempt> answer;
         try {
           answer = co_await attempt(*client, request, limits);
@@ -419,7 +420,7 @@ asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chron
 asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, std::stop_token stop) {
   if (!lease) co_return false;
   const bool released = co_await lease->release(std::move(stop));
-  if (lease->is_over()) lease->drop_client(Client::Closing::in_background);
+  lease->drop_client_if_over(Client::Closing::in_background);
   co_return released;
 }
 

@@ -8,6 +8,8 @@
 #include "support/storm.hpp"
 #include "support/waiting_processes.hpp"
 
+#include <syncguard/async.hpp>
+
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -16,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <asio/io_context.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -26,6 +29,7 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -253,6 +257,23 @@ TEST_F(Sqlite, WaitsForBusyDatabaseUntilTimeout) {
   EXPECT_FALSE(long_timeout.is_locked("key")) << "readers must not wait for writers";
   writer("COMMIT");
   EXPECT_TRUE(long_timeout.try_acquire("key"));
+}
+
+TEST_F(Sqlite, ReleaseInBackgroundIsWorkOfTheContext) {
+  asio::io_context context;
+  const auto locks =
+      open_on(context.get_executor(), make_sqlite_backend({.path = path}), with_long_timeout(ClientOptions()));
+  std::optional<Lease> lease;
+  locks.async_acquire("key", {}, [&](const std::exception_ptr&, Lease acquired) { lease = std::move(acquired); });
+  while (!lease) ASSERT_GT(context.run_one_for(60s), 0U);
+  SqliteClient writer(path);
+  writer("BEGIN IMMEDIATE");
+  lease.reset();
+  context.run_for(500ms);
+  EXPECT_FALSE(context.stopped()) << "the release still waits for the other program";
+  writer("COMMIT");
+  context.run();
+  EXPECT_FALSE(client().is_locked("key"));
 }
 
 TEST_F(Sqlite, ForkedChildWithOpenFileIsRejected) {
