@@ -104,7 +104,7 @@ CleanupReply MemoryStore::State::clean_up(const CleanupRequest& request) {
 
 ListedLock MemoryStore::State::listed(const LockRecord& record) const {
   const auto queue = queues_.find(record.key);
-  return core::listed(record, queue == queues_.end() ? 0 : queue->second.size());
+  return core::listed(record, queue == queues_.end() ? 0 : queue->second.waiters.size());
 }
 
 LockPage MemoryStore::State::list(const ListRequest& request) const {
@@ -193,22 +193,28 @@ void MemoryStore::State::remove(const LockRecord& record) {
 void MemoryStore::State::join(const Key& key, const LockId& waiter, const Wake& wake) {
   const std::lock_guard lock(mutex);
   auto& queue = queues_[key];
-  if (std::ranges::find(queue, waiter, &Waiter::id) == queue.end()) queue.push_back({waiter, wake});
+  const auto [place, is_new] = queue.places.try_emplace(waiter);
+  if (is_new) place->second = queue.waiters.insert(queue.waiters.end(), {waiter, wake});
 }
 
 void MemoryStore::State::remove_waiter(const Key& key, const LockId& waiter) {
   const auto queue = queues_.find(key);
   if (queue == queues_.end()) return;
-  std::erase_if(queue->second, [&](const Waiter& entry) { return entry.id == waiter; });
-  if (queue->second.empty()) queues_.erase(queue);
+  auto& [waiters, places] = queue->second;
+  const auto place = places.find(waiter);
+  if (place == places.end()) return;
+  waiters.erase(place->second);
+  places.erase(place);
+  if (waiters.empty()) queues_.erase(queue);
 }
 
 MemoryStore::State::Wake MemoryStore::State::pass_turn(const Key& key, Timestamp now) {
   const auto queue = queues_.find(key);
   if (queue == queues_.end()) return nullptr;
-  Waiter oldest = std::move(queue->second.front());
-  queue->second.pop_front();
-  if (queue->second.empty()) queues_.erase(queue);
+  Waiter oldest = std::move(queue->second.waiters.front());
+  queue->second.waiters.pop_front();
+  queue->second.places.erase(oldest.id);
+  if (queue->second.waiters.empty()) queues_.erase(queue);
   reservations_.insert_or_assign(key, Reservation{oldest.id, now + core::reservation_time});
   return std::move(oldest.wake);
 }

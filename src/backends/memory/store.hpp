@@ -4,8 +4,8 @@
 #include <syncguard/backend.hpp>
 #include <syncguard/memory.hpp>
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <unordered_map>
 
@@ -51,6 +51,11 @@ struct MemoryStore::State {
     LockId id;
     Wake wake;
   };
+  // Waiters of one key in the order in which they joined. Found by id, because there may be thousands.
+  struct Queue {
+    std::list<Waiter> waiters;
+    std::unordered_map<LockId, std::list<Waiter>::iterator> places;
+  };
   // Reserves the key briefly for the waiter whose turn it is.
   struct Reservation {
     LockId waiter;
@@ -63,7 +68,7 @@ struct MemoryStore::State {
   Wake pass_turn(const Key& key, Timestamp now);
   void remove_waiter(const Key& key, const LockId& waiter);
 
-  std::unordered_map<Key, std::deque<Waiter>> queues_;
+  std::unordered_map<Key, Queue> queues_;
   std::unordered_map<Key, Reservation> reservations_;
 };
 
