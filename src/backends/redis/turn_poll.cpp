@@ -22,9 +22,11 @@ constexpr milliseconds min_pause{200};
 constexpr milliseconds max_pause{300};
 TurnPoll::Duration pause_between_polls() { return core::random_between(min_pause, max_pause); }
 
-// The maximum for one request, which then keeps the server busy for less than a millisecond.
-constexpr std::size_t batch = 256;
+// The maximum for one request, which then keeps the server busy for a fraction of a millisecond. Between two requests
+// the server has time for others.
+constexpr std::size_t batch = 64;
 static_assert(batch <= ReplyReader::max_elements);
+constexpr milliseconds pause_between_batches{1};
 
 }  // namespace
 
@@ -48,8 +50,10 @@ void TurnPoll::set_place(const LockId& id, std::string place) {
 asio::awaitable<void> TurnPoll::poll_until_empty(Run run) {
   auto next = Clock::now() + pause_between_polls();
   while (co_await async::sleep_until(next, stop_.get_token()) != async::WaitResult::stopped) {
-    const auto ids = waiters();
-    if (ids.empty()) co_return;
+    const auto start = Clock::now();
+    const auto waiters = waiters_of_next_round();
+    if (!waiters) co_return;
+    const auto& ids = *waiters;
     auto soonest = pause_between_polls();
     for (auto first = ids.begin(); first != ids.end();) {
       const auto last = first + std::min<std::ptrdiff_t>(batch, ids.end() - first);
@@ -57,18 +61,25 @@ asio::awaitable<void> TurnPoll::poll_until_empty(Run run) {
       const auto next_turn = co_await poll(run, std::move(asked));
       soonest = std::min(soonest, next_turn);
       first = last;
+      if (first != ids.end())
+        (void)co_await async::sleep_until(Clock::now() + pause_between_batches, stop_.get_token());
     }
-    next = Clock::now() + soonest;
+    next = start + soonest;
   }
 }
 
-// Returns all waiters. Polling ends if there are none.
-std::vector<LockId> TurnPoll::waiters() {
+std::optional<std::vector<LockId>> TurnPoll::waiters_of_next_round() {
   const std::lock_guard lock(mutex_);
+  polling_ = !entries_.empty();
+  if (!polling_) return std::nullopt;
   std::vector<LockId> ids;
-  ids.reserve(entries_.size());
-  for (const auto& [id, entry] : entries_) ids.push_back(id);
-  polling_ = !ids.empty();
+  for (auto& [id, entry] : entries_) {
+    if (entry.rounds_left_out > 0) {
+      --entry.rounds_left_out;
+    } else {
+      ids.push_back(id);
+    }
+  }
   return ids;
 }
 
@@ -100,12 +111,23 @@ asio::awaitable<TurnPoll::Duration> TurnPoll::poll(const Run& run, std::vector<L
       const auto answer = reply.elements[i].integer;
       if (answer > 0 && answer < max_pause.count()) soonest = std::min<Duration>(soonest, milliseconds(answer + 1));
       if (answer == 0) wake(ids[i]);
+      if (answer < -1) leave_out(ids[i], -(answer + 1));
     }
   } catch (const LockError& error) {
     // Not reported: the waiters' own attempts meet the same error and report it.
     log_.debug(std::string("polling for turns failed: ") + error.what());
   }
   co_return soonest;
+}
+
+void TurnPoll::leave_out(const LockId& id, std::int64_t rounds) {
+  constexpr std::int64_t max_rounds = 40;
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  // Random, so that waiters that joined together do not poll together.
+  std::uniform_int_distribution<std::int64_t> around(0, 2 * std::min(rounds, max_rounds));
+  found->second.rounds_left_out = around(random_);
 }
 
 void TurnPoll::wake(const LockId& id) {

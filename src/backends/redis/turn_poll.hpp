@@ -10,9 +10,12 @@
 #include <asio/awaitable.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <stop_token>
 #include <string>
 #include <unordered_map>
@@ -53,18 +56,23 @@ class TurnPoll : public std::enable_shared_from_this<TurnPoll> {
   struct Entry {
     Waiter waiter{};
     std::string place{};
+    // How many rounds leave this waiter out.
+    std::int64_t rounds_left_out = 0;
   };
 
   asio::awaitable<void> poll_until_empty(Run run);
   asio::awaitable<Duration> poll(const Run& run, std::vector<LockId> ids);
-  std::vector<LockId> waiters();
+  // The waiters to poll now, or nullopt if there are no waiters at all: polling then ends.
+  std::optional<std::vector<LockId>> waiters_of_next_round();
   Arguments arguments_for(std::vector<LockId>& ids);
   void wake(const LockId& id);
+  void leave_out(const LockId& id, std::int64_t rounds);
 
   const Log log_;
   const std::stop_source stop_;
   std::mutex mutex_;
   bool polling_ = false;
+  std::minstd_rand random_{std::random_device{}()};
   std::unordered_map<LockId, Entry> entries_;
 };
 

@@ -1,5 +1,7 @@
 #include "backends/redis/turn_poll.hpp"
 
+#include "backends/redis/scripts.hpp"
+
 #include <asio/io_context.hpp>
 
 #include <gtest/gtest.h>
@@ -7,7 +9,9 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
+#include <string>
 
 namespace syncguard::redis {
 namespace {
@@ -44,6 +48,39 @@ TEST(RedisTurnPoll, PollsNoMoreOftenIfReservationNeverEnds) {
   for (const std::int64_t never : {std::numeric_limits<std::int64_t>::max(), std::int64_t{9'223'372'036'854'775}}) {
     EXPECT_GE(time_of_three_polls(never), 2 * 200ms) << never;
   }
+}
+
+// One waiter's reservation always ends in a millisecond, which makes the rounds short. The other one shall poll again
+// in ten rounds.
+TEST(RedisTurnPoll, LeavesOutWaitersForAsManyRoundsAsTheServerSays) {
+  asio::io_context context;
+  const auto turn_poll = std::make_shared<TurnPoll>(Log());
+  const auto hurried = LockId::generate();
+  const auto patient = LockId::generate();
+  constexpr int rounds = 300;
+  int of_hurried = 0;
+  int of_patient = 0;
+  const auto answer = [&](const Arguments& arguments) -> asio::awaitable<Reply> {
+    const auto request = arguments.by_text(scripts().poll);
+    const auto hurried_at = request.find(hurried.view());
+    const auto patient_at = request.find(patient.view());
+    // In the order of the request.
+    std::map<std::size_t, std::int64_t> answers{{hurried_at, 1}, {patient_at, -10}};
+    answers.erase(std::string::npos);
+    Reply reply;
+    reply.kind = Reply::Kind::array;
+    for (const auto& [place, integer] : answers) {
+      reply.elements.push_back({.kind = Reply::Kind::integer, .integer = integer});
+    }
+    if (patient_at != std::string::npos) ++of_patient;
+    if (++of_hurried == rounds) turn_poll->close();
+    co_return reply;
+  };
+  turn_poll->add(context.get_executor(), answer, hurried, {.wake = [] {}});
+  turn_poll->add(context.get_executor(), answer, patient, {.wake = [] {}});
+  context.run();
+  EXPECT_GT(of_patient, rounds / 20);
+  EXPECT_LT(of_patient, rounds / 5);
 }
 
 }  // namespace

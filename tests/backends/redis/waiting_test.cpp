@@ -169,6 +169,29 @@ TEST_F(RedisWaiting, LeavingPassesTurnOnOnlyIfKeyIsFree) {
   waiting.join();
 }
 
+// The answer of the script: poll again after so many rounds.
+TEST_F(RedisWaiting, LongerQueuesArePolledLessOften) {
+  const auto lease = holder.acquire("key");
+  const auto poll = [&] {
+    return server.command({"EVAL", redis::scripts().poll.text, "3", "syncguard:key", "syncguard-turn:key",
+                           "syncguard-queue:key", "waiter", "1", "300"});
+  };
+  const auto join_others = [&](int from, int to) {
+    for (int i = from; i < to; ++i) {
+      server.command({"ZADD", "syncguard-queue:key", "2", "other" + std::to_string(i)});
+    }
+  };
+  EXPECT_EQ(poll(), "-4") << "alone: nobody ahead can be frozen";
+  join_others(0, 1);
+  EXPECT_EQ(poll(), "-1");
+  join_others(1, 63);
+  EXPECT_EQ(poll(), "-1");
+  join_others(63, 64);
+  EXPECT_EQ(poll(), "-2");
+  server.command({"ACL", "SETUSER", "default", "-zcard"});
+  EXPECT_EQ(poll(), "-1") << "this right is optional";
+}
+
 TEST_F(RedisWaiting, RemovedLiveWaiterKeepsItsPlace) {
   auto lease = holder.acquire("key");
   std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });

@@ -1,9 +1,19 @@
 -- Notices turns that were not taken, because their waiters are dead or frozen.
 -- KEYS: for each waiter its lock, turn and queue; ARGV: for each waiter its id, its place and its reservation in ms. The
 -- place is empty while the waiter is about to try.
--- Returns for each waiter: -1 to wait, 0 to try now, or the time in ms until another waiter's reservation ends.
+-- Returns for each waiter: 0 to try now, the time in ms until another waiter's reservation ends, or -n to wait and poll again
+-- in n rounds.
 local stored = redis.call('MGET', unpack(KEYS))
 local max_removed = 64
+
+-- Rounds until the next poll. A waiter that is alone has nobody ahead who may be frozen. In a long queue each waiter polls less
+-- often, so that the number of polls for one key does not grow without limit.
+local function rounds(queue)
+  local count = redis.pcall('ZCARD', queue)
+  -- The right to count is optional.
+  if type(count) ~= 'number' then return 1 end
+  return count == 1 and 4 or math.ceil(count / 64)
+end
 
 local function poll(i)
   local queue, id, place = KEYS[i + 2], ARGV[i], ARGV[i + 1]
@@ -12,7 +22,7 @@ local function poll(i)
   if lock and lock:find(id, 1, true) then return -1 end
   if turn == id then return lock and -1 or 0 end
   if redis.call('ZADD', queue, 'NX', place, id) == 1 then redis.call('PEXPIRE', queue, 3600000) end
-  if lock then return -1 end
+  if lock then return -rounds(queue) end
   if turn then
     local left = redis.call('PTTL', KEYS[i + 1])
     if left > 0 and left <= max_reservation then return left end
