@@ -244,7 +244,7 @@ void Connection::prepare_file() {
                     "the file was created by a newer version of SyncGuard: upgrade this program");
   }
   if (version == schema_version) {
-    add_missing_columns();
+    add_what_is_missing();
     return;
   }
   transaction(Durability::synced, [this] {
@@ -255,14 +255,15 @@ void Connection::prepare_file() {
   });
 }
 
-// Columns that were added later. They may be null, and older versions never read them, so the schema version stays.
-void Connection::add_missing_columns() {
-  struct Column {
+// Columns and an index that were added later. Columns may be null, and older versions need neither, so the schema
+// version stays.
+void Connection::add_what_is_missing() {
+  struct Addition {
     const char* is_missing;
     const char* add;
   };
   // Not where the whole table is missing: that is not mended in passing.
-  static constexpr std::array<Column, 4> columns{{
+  static constexpr std::array<Addition, 5> additions{{
       {"SELECT count(*) > 0 AND sum(name = 'renewed_at_ms') = 0 FROM pragma_table_info('syncguard_locks')",
        "ALTER TABLE syncguard_locks ADD COLUMN renewed_at_ms INTEGER"},
       {"SELECT count(*) > 0 AND sum(name = 'holder') = 0 FROM pragma_table_info('syncguard_locks')",
@@ -271,12 +272,16 @@ void Connection::add_missing_columns() {
        "ALTER TABLE syncguard_locks ADD COLUMN holder_lock_id TEXT"},
       {"SELECT count(*) > 0 AND sum(name = 'seen_at_ms') = 0 FROM pragma_table_info('syncguard_locks_waiters')",
        "ALTER TABLE syncguard_locks_waiters ADD COLUMN seen_at_ms INTEGER"},
+      {"SELECT sum(name = 'syncguard_locks_waiters') > 0 AND sum(name = 'idx_syncguard_locks_waiters_turn') = 0 "
+       "FROM sqlite_schema",
+       "CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_turn ON syncguard_locks_waiters (turn_until_ms) "
+       "WHERE turn_until_ms IS NOT NULL"},
   }};
-  const auto is_missing = [this](const Column& column) { return pragma(column.is_missing) != 0; };
-  if (std::ranges::none_of(columns, is_missing)) return;
+  const auto is_missing = [this](const Addition& addition) { return pragma(addition.is_missing) != 0; };
+  if (std::ranges::none_of(additions, is_missing)) return;
   transaction(Durability::synced, [&] {
-    for (const auto& column : columns) {
-      if (is_missing(column)) execute(column.add);
+    for (const auto& addition : additions) {
+      if (is_missing(addition)) execute(addition.add);
     }
     return true;
   });

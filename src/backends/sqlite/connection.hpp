@@ -143,7 +143,7 @@ class Connection {
 
   void harden_connection() noexcept;
   void prepare_file();
-  void add_missing_columns();
+  void add_what_is_missing();
   void use_wal();
   void begin(Durability durability);
   void commit();

@@ -387,6 +387,13 @@ void Store::leave(const Key& key, const LockId& waiter) {
 
 std::string Store::stored_key(const Key& key) { return lock_key_of(key); }
 
+std::vector<std::string> Store::waiters_with_turn() {
+  std::vector<std::string> waiters;
+  auto query = connection_.query(sql::find_turns);
+  while (query.next()) waiters.push_back(query.text(0));
+  return waiters;
+}
+
 std::map<std::string, Store::Queue, std::less<>> Store::free_queues(const std::set<std::string>& stored_keys) {
   return connection_.snapshot([&] {
     const Timestamp now = clock_();
@@ -466,9 +473,13 @@ Store::Health Store::health() {
 }
 
 std::set<std::string> Store::expected_schema() {
-  return {"idx_syncguard_locks_expires",     "idx_syncguard_locks_lock_id",
-          "idx_syncguard_locks_waiters_key", "idx_syncguard_locks_waiters_waiter",
-          "syncguard_fence_counters",        "syncguard_locks",
+  return {"idx_syncguard_locks_expires",
+          "idx_syncguard_locks_lock_id",
+          "idx_syncguard_locks_waiters_key",
+          "idx_syncguard_locks_waiters_turn",
+          "idx_syncguard_locks_waiters_waiter",
+          "syncguard_fence_counters",
+          "syncguard_locks",
           "syncguard_locks_waiters"};
 }
 

@@ -47,6 +47,8 @@ class Store {
     std::optional<Timestamp> turn_until;
   };
   using Queue = std::vector<Waiting>;
+  // The waiters that have, or had, a turn, for any key. Usually there are few.
+  std::vector<std::string> waiters_with_turn();
   // Returns the front of each queue, by stored key, for those of the given keys that are free and have waiters.
   std::map<std::string, Queue, std::less<>> free_queues(const std::set<std::string>& stored_keys);
   static std::string stored_key(const Key& key);

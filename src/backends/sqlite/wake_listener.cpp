@@ -70,8 +70,11 @@ class WakeListener::Shared {
     std::size_t waiters = 0;
   };
 
-  // Returns the time until the next check; nullopt if none is scheduled.
-  std::optional<milliseconds> check_queues(Store& store);
+  // The waiters that may have to be woken because a wake-up file was written or because they are new.
+  std::vector<LockId> changed_waiters(Store& store);
+  std::vector<LockId> all_waiters();
+  // Returns the time until these waiters must be checked again; nullopt if that is not scheduled.
+  std::optional<milliseconds> check_queues(Store& store, const std::vector<LockId>& waiters);
   // A waiter that lost its turn to another one, or whose entry was removed after its turn, gets no turn from a release.
   // It has to try and join again.
   void wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters);
@@ -94,6 +97,7 @@ class WakeListener::Shared {
 
   std::mutex mutex_;
   std::map<LockId, Waiter> waiters_;
+  std::vector<LockId> new_waiters_;  // since the last check
   std::array<Watch, WakeFiles::count> watches_;
   bool ending_ = false;
 };
@@ -180,6 +184,7 @@ void WakeListener::Shared::add(const Key& key, const LockId& waiter, std::functi
     waiters_.insert_or_assign(waiter,
                               Waiter{.key = key, .stored_key = Store::stored_key(key), .wake = std::move(wake)});
     if (is_new) ++watches_.at(number).waiters;
+    new_waiters_.push_back(waiter);
   }
   interrupt();
 }
@@ -201,6 +206,7 @@ void WakeListener::Shared::end() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     waiters_.clear();
+    new_waiters_.clear();
     for (unsigned number = 0; number < WakeFiles::count; ++number) {
       watches_.at(number).waiters = 0;
       end_watch(number);
@@ -220,11 +226,14 @@ bool WakeListener::Shared::may_continue() {
 }
 
 void WakeListener::Shared::watch() {
+  using Clock = std::chrono::steady_clock;
   std::optional<Store> store;
-  std::optional<milliseconds> pause;
+  // All waiters are checked then.
+  std::optional<Clock::time_point> next_check;
   for (;;) {
     std::array<pollfd, 2> events{{{inotify_, POLLIN, 0}, {interrupt_, POLLIN, 0}}};
-    poll(events.data(), events.size(), pause ? static_cast<int>(pause->count()) : -1);
+    const auto pause = [&] { return std::chrono::ceil<milliseconds>(*next_check - Clock::now()).count(); };
+    poll(events.data(), events.size(), next_check ? static_cast<int>(std::max<std::int64_t>(pause(), 0)) : -1);
     // Only that something changed matters. Unread events would end the next poll at once.
     alignas(inotify_event) std::array<char, 4096> buffer;
     while (read(inotify_, buffer.data(), buffer.size()) > 0) {
@@ -235,7 +244,7 @@ void WakeListener::Shared::watch() {
       const std::lock_guard lock(mutex_);
       if (ending_) return;
     }
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     run_until_ = start + retry_interval;
     try {
       if (store && store->has_moved()) store.reset();
@@ -244,22 +253,49 @@ void WakeListener::Shared::watch() {
         store.emplace(path_, Connection::Hooks{.keep_waiting = [] { return false; },
                                                .keep_running = [this] { return may_continue(); },
                                                .may_write = [] { return true; }});
+        next_check = start;
       }
-      pause = check_queues(*store);
-      const auto limit = max_pause(std::chrono::steady_clock::now() - start);
-      if (!pause || (limit && *limit < *pause)) pause = limit;
+      const bool checks_all = !next_check || start >= *next_check;
+      const auto again_in = check_queues(*store, checks_all ? all_waiters() : changed_waiters(*store));
+      const auto end = Clock::now();
+      if (checks_all) {
+        const auto limit = max_pause(end - start);
+        next_check = limit ? std::optional(end + *limit) : std::nullopt;
+      }
+      if (again_in) next_check = std::min(next_check.value_or(Clock::time_point::max()), end + *again_in);
     } catch (const std::exception& error) {
       log_.debug(std::string("checking the queue failed and will be retried: ") + error.what());
-      pause = retry_interval;
+      next_check = Clock::now() + retry_interval;
     }
   }
 }
 
-std::optional<milliseconds> WakeListener::Shared::check_queues(Store& store) {
+std::vector<LockId> WakeListener::Shared::all_waiters() {
+  const std::lock_guard lock(mutex_);
+  new_waiters_.clear();
+  std::vector<LockId> ids;
+  ids.reserve(waiters_.size());
+  for (const auto& [id, waiter] : waiters_) ids.push_back(id);
+  return ids;
+}
+
+std::vector<LockId> WakeListener::Shared::changed_waiters(Store& store) {
+  const auto with_turn = store.waiters_with_turn();
+  const std::lock_guard lock(mutex_);
+  auto ids = std::exchange(new_waiters_, {});
+  for (const auto& id : with_turn) {
+    if (LockId::is_valid(id)) ids.push_back(LockId(id));
+  }
+  return ids;
+}
+
+std::optional<milliseconds> WakeListener::Shared::check_queues(Store& store, const std::vector<LockId>& waiters) {
   std::set<std::string> stored_keys;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, waiter] : waiters_) stored_keys.insert(waiter.stored_key);
+    for (const auto& id : waiters) {
+      if (const auto found = waiters_.find(id); found != waiters_.end()) stored_keys.insert(found->second.stored_key);
+    }
   }
   const auto queues = store.free_queues(stored_keys);
   const auto now = os::system_now();
@@ -269,7 +305,10 @@ std::optional<milliseconds> WakeListener::Shared::check_queues(Store& store) {
   std::vector<LockId> waiters_for_held_keys;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& [id, waiter] : waiters_) {
+    for (const auto& id : waiters) {
+      const auto found = waiters_.find(id);
+      if (found == waiters_.end()) continue;
+      auto& waiter = found->second;
       const auto queue = queues.find(waiter.stored_key);
       if (queue == queues.end()) {
         waiter.stalled = false;

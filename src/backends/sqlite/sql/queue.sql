@@ -30,6 +30,10 @@ SELECT waiter, turn_until_ms FROM syncguard_locks_waiters
 WHERE key = ?1 AND NOT EXISTS (SELECT 1 FROM syncguard_locks WHERE key = ?1 AND expires_at_ms > ?2)
 ORDER BY position LIMIT 256
 
+-- name: find_turns
+-- All keys.
+SELECT waiter FROM syncguard_locks_waiters WHERE turn_until_ms IS NOT NULL
+
 -- name: give_turn
 UPDATE syncguard_locks_waiters SET turn_until_ms = ?2 WHERE position IN
   (SELECT position FROM syncguard_locks_waiters WHERE key = ?1 AND turn_until_ms IS NULL ORDER BY position LIMIT ?3)
