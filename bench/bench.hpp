@@ -33,6 +33,9 @@ inline std::unique_ptr<Backend> backend_of(const Settings& settings) {
   return make_backend(url, {.operation_timeout = timeout});
 }
 
+// The memory that this process has allocated. Not the resident memory, which also counts what was freed.
+double allocated_bytes();
+
 inline double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];

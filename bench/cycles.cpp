@@ -26,7 +26,7 @@ asio::awaitable<void> cycle_library(Locks& locks, Key key, Clock::time_point end
 
 asio::awaitable<void> cycle_backend(Backend& backend, Key key, Clock::time_point end, long& cycles) {
   while (Clock::now() < end) {
-    const AcquireRequest request{key, LockId::generate(), 30s};
+    const AcquireRequest request{.key = key, .lock_id = LockId::generate(), .ttl = 30s, .holder = "bench/1"};
     const CallLimits limits{{}, Clock::now() + 2s};
     co_await backend.acquire(request, limits);
     co_await backend.release(request.lock_id, limits);
@@ -85,7 +85,7 @@ double run_blocking_threads(const Locks& locks, int threads, Seconds duration) {
 }  // namespace
 
 void measure_cycles(const Settings& settings, Report& report) {
-  constexpr int in_flight_rows[] = {1, 256};
+  constexpr int in_flight_rows[] = {1, 32, 256};
   asio::io_context context;
   auto locks = open_on(context.get_executor(), settings.url);
   const auto backend = backend_of(settings);
@@ -135,7 +135,7 @@ void measure_cycles(const Settings& settings, Report& report) {
             floor_with(threads)));
   }
   if (floor) {
-    const int in_flight = in_flight_rows[1];
+    const int in_flight = in_flight_rows[2];
     add(group,
         std::to_string(in_flight) + " in flight, one client, floor of " + std::to_string(max_threads) + " threads",
         compare(settings, library_in_flight(in_flight), floor_with(max_threads)));

@@ -2,22 +2,19 @@
 
 #include "bench.hpp"
 
-#include <unistd.h>
+#include <malloc.h>
 
 #include <ctime>
-#include <fstream>
 #include <thread>
 
 namespace syncguard::bench {
-namespace {
 
-double resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  long total = 0;
-  long resident = 0;
-  file >> total >> resident;
-  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+double allocated_bytes() {
+  const auto memory = mallinfo2();
+  return static_cast<double>(memory.uordblks) + static_cast<double>(memory.hblkhd);
 }
+
+namespace {
 
 double cpu_seconds() {
   timespec used{};
@@ -34,11 +31,11 @@ void measure_held_leases(const Settings& settings, Report& report) {
     std::vector<Lease> leases;
     leases.reserve(static_cast<std::size_t>(settings.leases));
     (void)locks.acquire("warm");
-    const double before = resident_bytes();
+    const double before = allocated_bytes();
     for (int i = 0; i < settings.leases; ++i) leases.push_back(locks.acquire("held " + std::to_string(i), {.ttl = 1h}));
     report.add({.group = group,
                 .name = std::to_string(settings.leases) + " held, memory each",
-                .value = (resident_bytes() - before) / settings.leases,
+                .value = (allocated_bytes() - before) / settings.leases,
                 .unit = "bytes"});
   }
   {

@@ -15,7 +15,7 @@ constexpr const char* help = R"(usage: syncguard_bench [--url URL] [--seconds S]
 
   --url URL      the backend to measure (memory:bench)
   --seconds S    duration of each measurement; hand-offs take twice as long (5)
-  --leases N     number of leases to hold when their cost is measured (100000)
+  --leases N     number of leases to hold when their cost is measured; a tenth of that waits (100000)
   --json FILE    also write the results to FILE
 )";
 
