@@ -36,6 +36,7 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) throw LockError(ErrorCode::aborted, "the client is closed");
+    if (!executor_) executor_ = executor;
     while (!idle_.empty()) {
       Pooled pooled = std::move(idle_.back());
       idle_.pop_back();
@@ -48,7 +49,7 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
     opens = reserve_slot();
   }
   broken.clear();
-  if (opens) open_one_more(executor);
+  if (opens) open_one_more();
 
   const auto result = co_await promise.ready().wait(limits.deadline, limits.stop);
   bool connecting = false;
@@ -102,12 +103,12 @@ bool Pool::reserve_slot() {
   return true;
 }
 
-void Pool::open_one_more(const asio::any_io_executor& executor) { async::spawn(executor, open(executor)); }
+void Pool::open_one_more() { async::spawn(executor_, open()); }
 
-asio::awaitable<void> Pool::open(asio::any_io_executor executor) {
+asio::awaitable<void> Pool::open() {
   const auto self = shared_from_this();
   Pooled pooled;
-  pooled.strand = asio::make_strand(executor);
+  pooled.strand = asio::make_strand(executor_);
   std::exception_ptr error;
   try {
     const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::time_point::max()};
@@ -137,11 +138,10 @@ asio::awaitable<void> Pool::open(asio::any_io_executor executor) {
     }
   }
   if (!error) give_back(std::move(pooled));
-  if (again) open_one_more(executor);
+  if (again) open_one_more();
 }
 
 void Pool::give_back(Pooled pooled) {
-  const auto executor = pooled.strand;
   const bool usable = pooled.connection->is_usable() && !is_too_old(pooled);
   bool opens = false;
   bool starts_closing = false;
@@ -164,8 +164,8 @@ void Pool::give_back(Pooled pooled) {
   }
   // Closes these connections before another one is opened.
   unusable.clear();
-  if (opens) open_one_more(executor);
-  if (starts_closing) async::spawn(executor, close_idle_ones());
+  if (opens) open_one_more();
+  if (starts_closing) async::spawn(executor_, close_idle_ones());
 }
 
 // Runs as long as there are idle connections.

@@ -48,8 +48,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   [[nodiscard]] bool is_too_old(const Pooled& pooled) const;
   enum class Idle { all, too_long };
   void take_out_idle(std::vector<Pooled>& taken, Idle which);
-  void open_one_more(const asio::any_io_executor& executor);
-  asio::awaitable<void> open(asio::any_io_executor executor);
+  void open_one_more();
+  asio::awaitable<void> open();
   asio::awaitable<void> close_idle_ones();
 
   const ConnectOptions connect_options_;
@@ -59,6 +59,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
   const std::stop_source stop_;
 
   std::mutex mutex_;
+  // The executor of the first caller; does not change afterwards. Not the strand of an earlier connection: the strand
+  // of each new connection would contain those of all connections before it, and become slower and slower.
+  asio::any_io_executor executor_;
   bool closed_ = false;
   bool closing_idle_ones_ = false;
   // Idle, in use, or being opened.

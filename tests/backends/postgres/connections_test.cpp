@@ -1,5 +1,6 @@
 // How the PostgreSQL backend connects: passwords that expire, limits of the server, servers that change.
 
+#include "backends/postgres/pool.hpp"
 #include "core/causes.hpp"
 #include "fixture.hpp"
 #include "servers/counting_proxy.hpp"
@@ -11,9 +12,16 @@
 #include "support/thread_count.hpp"
 
 #include <gmock/gmock.h>
+#include <asio/co_spawn.hpp>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/strand.hpp>
 
 #include <atomic>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -166,6 +174,47 @@ TEST_F(PostgresConnections, PoolerWithNoMoreConnectionsIsRateLimited) {
   const PgBouncer pooler(server, "max_client_conn = 1\n");
   const PostgresClient outsider(pooler.url());
   expect_error(ErrorCode::rate_limited, [&] { (void)open_with_long_timeout(pooler.url()).is_locked("key"); });
+}
+
+// If each connection ran on the strand of the connection that it replaces, work would go through more and more strands.
+TEST_F(PostgresConnections, ReplacedConnectionsDoNotBecomeSlower) {
+  asio::io_context context;
+  const auto work = asio::make_work_guard(context);
+  const auto pool =
+      std::make_shared<postgres::Pool>(PostgresOptions{.connection = server.url(), .pool = 1, .connect_timeout = 60s});
+  std::optional<postgres::Pool::Pooled> pooled;
+  const auto take = [&] {
+    const CallLimits limits{{}, std::chrono::steady_clock::now() + 60s};
+    asio::co_spawn(context, pool->take(limits), [&](const std::exception_ptr& error, postgres::Pool::Pooled taken) {
+      if (error) std::rethrow_exception(error);
+      pooled = std::move(taken);
+    });
+  };
+  const auto wait = [&] {
+    while (!pooled) context.run_one();
+  };
+  const auto time_of_posts = [&](const asio::any_io_executor& executor) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 2000; ++i) {
+      asio::post(executor, [] {});
+      context.poll();
+    }
+    return std::chrono::steady_clock::now() - start;
+  };
+  take();
+  wait();
+  for (int i = 0; i < 200; ++i) {
+    auto old = std::move(*pooled);
+    pooled.reset();
+    take();
+    // This call waits: the pool has only one connection.
+    context.poll();
+    old.connection->close();
+    pool->give_back(std::move(old));
+    wait();
+  }
+  EXPECT_LT(time_of_posts(pooled->strand), 20 * time_of_posts(asio::make_strand(context)));
+  pool->close();
 }
 
 TEST_F(PostgresConnections, ConnectionsHaveAMaximumAge) {
