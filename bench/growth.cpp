@@ -9,6 +9,7 @@
 #include <asio/io_context.hpp>
 
 #include <atomic>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <semaphore>
@@ -54,10 +55,30 @@ class Crowd {
   std::atomic<bool> stop_{false};
 };
 
+// How often a waiter has joined a queue.
+class Joins {
+ public:
+  Joins& operator++() {
+    ++count_;
+    return *this;
+  }
+  // Waits until there were so many, but not forever.
+  [[nodiscard]] bool wait_for(int count) const {
+    while (count_ < count && Clock::now() < give_up_at_) std::this_thread::sleep_for(1ms);
+    if (count_ >= count) return true;
+    std::fprintf(stderr, "only %d waiters could join a queue within 30 s\n", count_.load());
+    return false;
+  }
+
+ private:
+  const Clock::time_point give_up_at_ = Clock::now() + 30s;
+  std::atomic<int> count_{0};
+};
+
 // Forwards to a backend that several clients can share, so that thousands of clients need no connections of their own.
 class SharedBackend : public Backend {
  public:
-  SharedBackend(std::shared_ptr<Backend> shared, std::atomic<int>& joins) : shared_(std::move(shared)), joins_(joins) {}
+  SharedBackend(std::shared_ptr<Backend> shared, Joins& joins) : shared_(std::move(shared)), joins_(joins) {}
 
   [[nodiscard]] Capabilities capabilities() const override { return shared_->capabilities(); }
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
@@ -91,7 +112,7 @@ class SharedBackend : public Backend {
 
  private:
   const std::shared_ptr<Backend> shared_;
-  std::atomic<int>& joins_;  // how often a waiter has joined a queue
+  Joins& joins_;
 };
 
 // Always includes the first count.
@@ -141,7 +162,7 @@ void measure_waiting_clients(const Settings& settings, Report& report, double sh
   for (const int waiters : up_to({2, 8, 64, 512, 10'000}, settings.leases / 10)) {
     asio::io_context context;
     const std::shared_ptr<Backend> backend = backend_of(settings);
-    std::atomic<int> joins{0};
+    Joins joins;
     std::vector<Locks> clients;
     for (int i = 0; i < waiters; ++i) {
       clients.push_back(open_on(context.get_executor(), std::make_unique<SharedBackend>(backend, joins)));
@@ -149,19 +170,22 @@ void measure_waiting_clients(const Settings& settings, Report& report, double sh
     auto work = asio::make_work_guard(context);
     std::jthread runs([&] { context.run(); });
     Crowd crowd;
+    bool all_joined = true;
     {
       auto gate = open(settings.url);
       const auto closed = gate.acquire("contested", {.ttl = 10min});
-      for (int i = 0; i < waiters; ++i) {
-        while (joins + max_in_flight <= i) std::this_thread::sleep_for(1ms);
+      for (int i = 0; i < waiters && all_joined; ++i) {
         crowd.add(clients[static_cast<std::size_t>(i)]);
+        all_joined = joins.wait_for(i + 1 - max_in_flight);
       }
-      while (joins < waiters) std::this_thread::sleep_for(1ms);
+      all_joined = all_joined && joins.wait_for(waiters);
     }
-    report.add({.group = "growth: a hand-off with more waiting clients",
-                .name = std::to_string(waiters) + " clients",
-                .value = crowd.microseconds_per_turn(share),
-                .unit = "us"});
+    if (all_joined) {
+      report.add({.group = "growth: a hand-off with more waiting clients",
+                  .name = std::to_string(waiters) + " clients",
+                  .value = crowd.microseconds_per_turn(share),
+                  .unit = "us"});
+    }
     crowd.stop();
     InFlight closing;
     for (const auto& client : clients) {
@@ -177,18 +201,22 @@ void measure_keys_with_a_waiter(const Settings& settings, Report& report, double
   for (const int keys : up_to({100, 1000, 10'000}, settings.leases / 10)) {
     const auto count = static_cast<std::size_t>(keys);
     auto holder = open(settings.url);
-    std::atomic<int> joins{0};
+    Joins joins;
     Locks waiting(std::make_unique<SharedBackend>(backend_of(settings), joins));
     HeldKeys held(holder, "waited for");
     held.grow_to(count);
     std::counting_semaphore<> turns{0};
     const double before = allocated_bytes();
-    for (int i = 0; i < keys; ++i) {
-      while (joins + max_in_flight <= i) std::this_thread::sleep_for(1ms);
+    bool all_joined = true;
+    for (int i = 0; i < keys && all_joined; ++i) {
       waiting.async_acquire(numbered("waited for", static_cast<std::size_t>(i)), patient,
                             [&](const std::exception_ptr&, const Lease&) { turns.release(); });
+      all_joined = joins.wait_for(i + 1 - max_in_flight);
     }
-    while (joins < keys) std::this_thread::sleep_for(1ms);
+    if (!all_joined || !joins.wait_for(keys)) {
+      waiting.close();
+      break;
+    }
     report_memory(report, std::to_string(keys) + " keys with a waiter each", keys, before);
     const std::string name = std::to_string(keys) + " keys";
     report.add({.group = "growth: a blocking cycle with a waiter on each of other keys",

@@ -284,7 +284,7 @@ std::vector<LockId> WakeListener::Shared::changed_waiters(Store& store) {
   const std::lock_guard lock(mutex_);
   auto ids = std::exchange(new_waiters_, {});
   for (const auto& id : with_turn) {
-    if (LockId::is_valid(id)) ids.push_back(LockId(id));
+    if (LockId::is_valid(id)) ids.emplace_back(id);
   }
   return ids;
 }
