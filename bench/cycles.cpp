@@ -7,6 +7,7 @@
 #include <asio/io_context.hpp>
 
 #include <atomic>
+#include <iterator>
 #include <thread>
 
 namespace syncguard::bench {
@@ -135,7 +136,7 @@ void measure_cycles(const Settings& settings, Report& report) {
             floor_with(threads)));
   }
   if (floor) {
-    const int in_flight = in_flight_rows[2];
+    const int in_flight = *std::rbegin(in_flight_rows);
     add(group,
         std::to_string(in_flight) + " in flight, one client, floor of " + std::to_string(max_threads) + " threads",
         compare(settings, library_in_flight(in_flight), floor_with(max_threads)));

@@ -54,7 +54,7 @@ inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> c
   // Also if run_blocking() is starting the coroutine that calls this function.
   const ScopedStart start(ScopedStart::Caller::continues);
   const detail::ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
-  // An InlineExecutor is no work of its context, but what it posts to is.
+  // An InlineExecutor does not count as work of its context. The executor that it posts to does.
   const auto posts_to = asio::require(executor, asio::execution::blocking.never);
   auto work = asio::prefer(posts_to, asio::execution::outstanding_work.tracked);
   asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),

@@ -302,8 +302,7 @@ asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::sto
   }
   const Client::Call call(*client_, stop);
   const CallLimits limits = call.limits();
-  auto state = try_take_turn();
-  if (!state) state = co_await take_turn(limits);
+  const auto state = co_await take_turn(limits);
   const Turn turn(*this);
   if (state != LeaseMachine::State::held) co_return false;
   co_return (co_await send_extend(ttl, limits)).held;
@@ -342,7 +341,7 @@ asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
 }
 
 asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
-  client_->refuse_in_child();
+  client_->refuse_in_child();  // before the mutex is used, which a fork may have copied locked
   if (!begin_release(ReleasedBy::holder)) co_return false;
   try {
     const Client::Call call(*client_, stop);

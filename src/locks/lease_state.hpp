@@ -92,9 +92,10 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
  private:
   // The right to have the lease's only request in flight.
   class Turn;
-  // The state of the lease if the turn was free. The first is cheaper, because it is no coroutine.
-  std::optional<LeaseMachine::State> try_take_turn();
+  // Waits for the turn. Returns the state of the lease when the turn begins.
   asio::awaitable<LeaseMachine::State> take_turn(const CallLimits& limits);
+  // The same without waiting, and cheaper, because this is not a coroutine: nullopt if the turn is taken.
+  std::optional<LeaseMachine::State> try_take_turn();
   void end_turn() noexcept;
 
   static asio::awaitable<void> renew(std::shared_ptr<LeaseState> self, std::stop_token stop);

@@ -6,8 +6,8 @@
 local stored = redis.call('MGET', unpack(KEYS))
 local max_removed = 64
 
--- Rounds until the next poll. A waiter that is alone has nobody ahead who may be frozen. In a long queue each waiter polls less
--- often, so that the number of polls for one key does not grow without limit.
+-- Rounds until the next poll. If a waiter is alone, there is no other one that could be frozen. In a long queue each waiter
+-- polls less often, so that the number of polls for one key does not grow without limit.
 local function rounds(queue)
   local count = redis.pcall('ZCARD', queue)
   -- The right to count is optional.
