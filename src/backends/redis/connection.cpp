@@ -57,6 +57,10 @@ struct SuspendedHandler final : Suspended {
   Handler handler;
 };
 
+// Requests are collected, because one write for many is cheaper. But not more than these: the server would be idle
+// until the client has handled all its replies, and the client until the server has replied to all its requests.
+constexpr std::size_t enough_to_send = 8;
+
 }  // namespace
 
 struct Connection::Socket {
@@ -133,7 +137,7 @@ void Connection::submit(const RequestPtr& request, std::unique_ptr<Suspended> ca
   watch(std::min(request->deadline(), Clock::now() + options_->silence_timeout));
   if (!socket_) {
     start_connecting();
-  } else if (sending == Sending::at_once) {
+  } else if (sending == Sending::at_once || unsent_.size() >= enough_to_send) {
     flush(lock, SocketPtr(socket_));
   } else {
     flush_soon();
@@ -370,7 +374,7 @@ asio::awaitable<void> Connection::read_replies(const SocketPtr& socket) {
   lost(socket, *error);
 }
 
-// Callers that get their replies here may send new requests. These are collected and written in one batch.
+// Callers that get their replies here may send new requests. These are collected and written together.
 void Connection::process_input(const SocketPtr& socket, std::string_view bytes) {
   socket->reader.feed(bytes);
   bool collects = false;
@@ -378,7 +382,15 @@ void Connection::process_input(const SocketPtr& socket, std::string_view bytes) 
     const std::lock_guard lock(mutex_);
     collects = !std::exchange(socket->writing, true);
   }
-  while (auto reply = socket->reader.next()) deliver(*socket, *reply);
+  while (auto reply = socket->reader.next()) {
+    deliver(*socket, *reply);
+    if (!collects) continue;
+    Lock lock(mutex_);
+    if (unsent_.size() < enough_to_send) continue;
+    socket->writing = false;
+    flush(lock, socket);
+    collects = !std::exchange(socket->writing, true);
+  }
   Lock lock(mutex_);
   if (collects) {
     socket->writing = false;
