@@ -3,8 +3,10 @@
 #include "core/durations.hpp"
 #include "sqlite_sql.hpp"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <array>
@@ -330,6 +332,13 @@ bool Connection::has_moved() const noexcept {
 Connection::LogFiles Connection::find_log_files() const noexcept {
   LogFiles found{};
   std::ranges::transform(log_paths_, found.begin(), [](const std::string& path) -> LogFiles::value_type {
+    // Not lstat, which also asks when the file was changed. Linux then records the exact time of the next change, and
+    // the fsync after it writes the file's metadata, too: a third more time per operation.
+    struct statx inode {};
+    if (statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_INO, &inode) == 0) {
+      return {makedev(inode.stx_dev_major, inode.stx_dev_minor), inode.stx_ino};
+    }
+    // Old sandboxes forbid statx.
     struct stat status {};
     if (lstat(path.c_str(), &status) != 0) return {};
     return {status.st_dev, status.st_ino};

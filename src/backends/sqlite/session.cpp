@@ -1,5 +1,7 @@
 #include "backends/sqlite/session.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -22,6 +24,9 @@ constexpr std::size_t max_group_size = 64;
 class BlockFileSizeSignal {
  public:
   BlockFileSizeSignal() noexcept {
+    rlimit limit{};
+    blocks_ = getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+    if (!blocks_) return;
     sigemptyset(&signal_);
     sigaddset(&signal_, SIGXFSZ);
     pthread_sigmask(SIG_BLOCK, &signal_, &before_);
@@ -29,7 +34,7 @@ class BlockFileSizeSignal {
   BlockFileSizeSignal(const BlockFileSizeSignal&) = delete;
   BlockFileSizeSignal& operator=(const BlockFileSizeSignal&) = delete;
   ~BlockFileSizeSignal() {
-    if (sigismember(&before_, SIGXFSZ) == 1) return;
+    if (!blocks_ || sigismember(&before_, SIGXFSZ) == 1) return;
     // Takes a pending signal, which would otherwise be delivered now.
     const timespec no_wait{};
     sigtimedwait(&signal_, nullptr, &no_wait);
@@ -37,6 +42,7 @@ class BlockFileSizeSignal {
   }
 
  private:
+  bool blocks_ = true;
   sigset_t signal_{};
   sigset_t before_{};
 };

@@ -11,19 +11,26 @@
 #include <syncguard/async.hpp>
 
 #include <gmock/gmock.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <asio/io_context.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -342,6 +349,26 @@ TEST_F(Sqlite, LeasesAreLostSoonAfterLogIsDeleted) {
     EXPECT_LT(steady_clock::now() - start, soon) << "the loss must be detected before the next renewal";
     std::filesystem::remove_all(path.parent_path());
   }
+}
+
+// As the sandboxes of old container engines do. Returns whether it worked.
+bool forbid_statx() {
+  std::array<sock_filter, 4> filter{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_statx, 0, 1),
+                                     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog program{.len = filter.size(), .filter = filter.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_F(Sqlite, LeasesAreLostAfterLogIsDeletedInASandboxWithoutStatx) {
+  expect_in_child([&]() -> std::string {
+    if (!forbid_statx()) return "no sandbox";
+    auto holder = client();
+    auto lease = holder.acquire("key", {.ttl = 10min, .auto_extend = true});
+    std::filesystem::remove(path.string() + "-wal");
+    return eventually([&] { return lease.lost().stop_requested(); }) ? "" : "the lease is not lost";
+  });
 }
 
 TEST_F(Sqlite, ManyProcessesCanCreateFileConcurrently) {
