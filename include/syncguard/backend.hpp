@@ -80,6 +80,9 @@ struct Granted {
 struct Contended {
   /// The key becomes free after this time unless its holder renews the lock.
   std::chrono::milliseconds free_in;
+  /// The key is free, but reserved for another waiter. A waiter that has joined need not try again when the reservation
+  /// ends: if it is not used, the backend wakes the next one.
+  bool reserved = false;
 };
 
 struct Released {};

@@ -41,11 +41,12 @@ void AcquireLoop::first_in_queue() noexcept {
   join_tried_since_wait_ = true;
 }
 
-void AcquireLoop::contended(Time now, std::chrono::milliseconds free_in) {
+void AcquireLoop::contended(Time now, const Contended& reply) {
   in_doubt_ = false;
   last_attempt_failed_ = false;
   // At least 1 ms, so that a reply that rounds to zero does not make the loop spin.
-  free_at_ = saturating_add(now, std::max(free_in, std::chrono::milliseconds(1)));
+  free_at_ = saturating_add(now, std::max(reply.free_in, std::chrono::milliseconds(1)));
+  is_reserved_ = reply.reserved;
   sleep_or_give_up(now);
   if (step_ == Step::sleep && queue_exists_ && !join_tried_since_wait_) {
     step_ = Step::join;
@@ -67,8 +68,9 @@ void AcquireLoop::failed(Time now, const LockError& error) {
 }
 
 void AcquireLoop::joined(Time now, std::optional<std::chrono::milliseconds> free_in) {
+  has_joined_ = true;
   if (free_in) {
-    contended(now, *free_in);
+    contended(now, {*free_in});
   } else {
     begin_attempt();
   }
@@ -76,6 +78,7 @@ void AcquireLoop::joined(Time now, std::optional<std::chrono::milliseconds> free
 
 void AcquireLoop::not_joined(Time now, JoinFailure failure) {
   if (failure == JoinFailure::permanent) queue_exists_ = false;
+  has_joined_ = false;
   if (attempted_since_wait_) {
     sleep_or_give_up(now);
   } else {
@@ -128,7 +131,8 @@ void AcquireLoop::sleep_or_give_up(Time now) {
     const auto delay = core::retry_delay(options_, retries_ + 1, random_());
     retry_at_ = delay < deadline_ - now ? now + delay : deadline_;
   }
-  wait_until_ = std::min(*retry_at_, free_at_);
+  const bool queue_notices = is_reserved_ && has_joined_;
+  wait_until_ = queue_notices ? *retry_at_ : std::min(*retry_at_, free_at_);
   step_ = Step::sleep;
 }
 

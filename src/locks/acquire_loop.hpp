@@ -1,6 +1,7 @@
 // The rules of waiting for a lock, as a pure state machine: (now, event) -> next step.
 #pragma once
 
+#include <syncguard/backend.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/options.hpp>
 
@@ -63,7 +64,7 @@ class AcquireLoop {
   [[nodiscard]] Time deadline() const noexcept { return deadline_; }
 
   void first_in_queue() noexcept;
-  void contended(Time now, std::chrono::milliseconds free_in);
+  void contended(Time now, const Contended& reply);
   void failed(Time now, const LockError& error);
   // free_in is set if joining found the key held.
   void joined(Time now, std::optional<std::chrono::milliseconds> free_in);
@@ -92,9 +93,11 @@ class AcquireLoop {
   int retries_ = 0;
   // When the current retry delay ends. Wake-ups do not restart the delay.
   std::optional<Time> retry_at_;
-  // When the holder's lock expires, according to the last reply.
+  // When the holder's lock expires, or a reservation ends, according to the last reply.
   Time free_at_ = Time::max();
+  bool is_reserved_ = false;
   bool queue_exists_ = true;
+  bool has_joined_ = false;
   bool join_tried_since_wait_ = false;
   bool attempted_since_wait_ = false;
   bool last_attempt_failed_ = false;

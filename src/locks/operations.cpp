@@ -205,7 +205,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
           co_return lease;
         }
         wait_begins();
-        loop.contended(steady_clock::now(), std::get<Contended>(answer->reply).free_in);
+        loop.contended(steady_clock::now(), std::get<Contended>(answer->reply));
         break;
       }
       case AcquireLoop::Step::join: {

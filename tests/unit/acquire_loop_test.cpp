@@ -25,10 +25,10 @@ AcquireLoop loop_with(const WaitOptions& options, Start how = Start::first_in_qu
 // A loop that has made its first attempt, joined the queue, attempted again and begins to sleep.
 AcquireLoop sleeping(const WaitOptions& options, Time now = start) {
   auto loop = loop_with(options);
-  loop.contended(now, long_held);
+  loop.contended(now, {long_held});
   EXPECT_EQ(loop.step(), Step::join);
   loop.joined(start, std::nullopt);
-  loop.contended(now, long_held);
+  loop.contended(now, {long_held});
   EXPECT_EQ(loop.step(), Step::sleep);
   return loop;
 }
@@ -48,18 +48,18 @@ TEST(AcquireLoop, ReportsWhetherContentionWouldEndIt) {
 TEST(AcquireLoop, JoinsQueueAndRetriesBeforeSleeping) {
   auto loop = loop_with(exact);
   EXPECT_EQ(loop.step(), Step::attempt);
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   EXPECT_EQ(loop.step(), Step::join);
   loop.joined(start, std::nullopt);
   EXPECT_EQ(loop.step(), Step::attempt) << "the key may have become free before joining";
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 100ms);
 }
 
 TEST(AcquireLoop, SleepsWithoutAttemptIfJoiningSawThatKeyIsHeld) {
   auto loop = loop_with(exact);
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   loop.joined(start, 30ms);
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 30ms);
@@ -70,7 +70,7 @@ TEST(AcquireLoop, SleepsWithoutAttemptIfJoiningSawThatKeyIsHeld) {
 
 TEST(AcquireLoop, TimesOutIfJoiningSawThatKeyIsHeldAfterTheTimeout) {
   auto loop = loop_with({.timeout = 1s});
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   loop.joined(start + 1s, long_held);
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
@@ -78,19 +78,19 @@ TEST(AcquireLoop, TimesOutIfJoiningSawThatKeyIsHeldAfterTheTimeout) {
 
 TEST(AcquireLoop, SleepsWithoutRetryIfThereIsNoQueue) {
   auto loop = loop_with(exact);
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   loop.not_joined(start, JoinFailure::permanent);
   EXPECT_EQ(loop.step(), Step::sleep);
   loop.timer(start + 100ms);
   EXPECT_EQ(loop.step(), Step::attempt) << "the loop must not try to join again";
-  loop.contended(start + 100ms, long_held);
+  loop.contended(start + 100ms, {long_held});
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 300ms);
 }
 
 TEST(AcquireLoop, RejoinsAfterTransientFailure) {
   auto loop = loop_with(exact);
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   loop.not_joined(start, JoinFailure::this_time);
   EXPECT_EQ(loop.step(), Step::sleep);
   loop.timer(start + 100ms);
@@ -108,7 +108,7 @@ TEST(AcquireLoop, FollowsScheduleAndRejoinsBeforeEveryRetry) {
     EXPECT_EQ(loop.step(), Step::join);
     loop.joined(start, std::nullopt);
     EXPECT_EQ(loop.step(), Step::attempt);
-    loop.contended(now, long_held);
+    loop.contended(now, {long_held});
   }
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
@@ -117,7 +117,7 @@ TEST(AcquireLoop, FollowsScheduleAndRejoinsBeforeEveryRetry) {
 
 TEST(AcquireLoop, MakesOneAttemptIfRetriesAreDisabled) {
   auto loop = loop_with(WaitOptions{.max_retries = 0});
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.attempts(), 1);
 }
@@ -127,11 +127,11 @@ TEST(AcquireLoop, WakeUpCausesAttemptWithoutCountingAsRetry) {
   for (int i = 0; i < 10; ++i) {
     loop.woken();
     EXPECT_EQ(loop.step(), Step::attempt);
-    loop.contended(start + 10ms, long_held);
+    loop.contended(start + 10ms, {long_held});
     EXPECT_EQ(loop.step(), Step::join) << "the attempt has used up its turn";
     loop.joined(start, std::nullopt);
     EXPECT_EQ(loop.step(), Step::attempt);
-    loop.contended(start + 10ms, long_held);
+    loop.contended(start + 10ms, {long_held});
     EXPECT_EQ(loop.step(), Step::sleep);
     EXPECT_EQ(loop.wait_until(), start + 100ms);
   }
@@ -139,25 +139,47 @@ TEST(AcquireLoop, WakeUpCausesAttemptWithoutCountingAsRetry) {
 
 TEST(AcquireLoop, ExpiryOfHolderCausesAttemptWithoutCountingAsRetry) {
   auto loop = loop_with(WaitOptions{.timeout = 1h, .max_retries = 1, .retry_delay = 10s, .jitter = Jitter::none});
-  loop.contended(start, 3s);
+  loop.contended(start, {3s});
   loop.joined(start, std::nullopt);
-  loop.contended(start, 3s);
+  loop.contended(start, {3s});
   EXPECT_EQ(loop.wait_until(), start + 3s);
   loop.timer(start + 3s);
   EXPECT_EQ(loop.step(), Step::attempt);
-  loop.contended(start + 3s, 30s);
+  loop.contended(start + 3s, {30s});
   EXPECT_EQ(loop.step(), Step::join);
   loop.joined(start, std::nullopt);
-  loop.contended(start + 3s, 30s);
+  loop.contended(start + 3s, {30s});
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 10s) << "the original retry delay must continue";
 }
 
+TEST(AcquireLoop, EndOfReservationCausesAttemptOnlyOutsideTheQueue) {
+  constexpr Contended reserved{.free_in = 30ms, .reserved = true};
+  auto loop = loop_with(exact);
+  loop.contended(start, reserved);
+  loop.joined(start, std::nullopt);
+  loop.contended(start, reserved);
+  EXPECT_EQ(loop.wait_until(), start + 100ms) << "the queue notices the end of a reservation";
+  loop.timer(start + 100ms);
+  loop.not_joined(start + 100ms, JoinFailure::this_time);
+  loop.contended(start + 100ms, reserved);
+  EXPECT_EQ(loop.wait_until(), start + 130ms);
+}
+
+TEST(AcquireLoop, EndOfReservationCausesAttemptIfRejoiningFailed) {
+  auto loop = sleeping(exact);
+  loop.woken();
+  loop.contended(start, {.free_in = 30ms, .reserved = true});
+  EXPECT_EQ(loop.step(), Step::join);
+  loop.not_joined(start, JoinFailure::this_time);
+  EXPECT_EQ(loop.wait_until(), start + 30ms);
+}
+
 TEST(AcquireLoop, DoesNotSpinOnExpiredHolder) {
   auto loop = loop_with(exact);
-  loop.contended(start, 0ms);
+  loop.contended(start, {0ms});
   loop.joined(start, std::nullopt);
-  loop.contended(start, -5ms);
+  loop.contended(start, {-5ms});
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 1ms);
 }
@@ -167,7 +189,7 @@ TEST(AcquireLoop, ClampedWaitEndsInOneLastAttempt) {
   EXPECT_EQ(loop.wait_until(), start + 60ms);
   loop.timer(start + 60ms);
   EXPECT_EQ(loop.step(), Step::attempt);
-  loop.contended(start + 61ms, long_held);
+  loop.contended(start + 61ms, {long_held});
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
   EXPECT_THAT(loop.error().what(), HasSubstr("timed out waiting for the lock after 3 attempts (61 ms)"));
@@ -176,7 +198,7 @@ TEST(AcquireLoop, ClampedWaitEndsInOneLastAttempt) {
 TEST(AcquireLoop, ZeroTimeoutMakesOneAttempt) {
   auto loop = loop_with(WaitOptions{.timeout = 0ms});
   EXPECT_EQ(loop.step(), Step::attempt);
-  loop.contended(start, long_held);
+  loop.contended(start, {long_held});
   EXPECT_EQ(loop.step(), Step::fail);
 }
 
@@ -188,11 +210,11 @@ TEST(AcquireLoop, RetriesUntilTimeoutUnlessRetriesAreLimited) {
     now = loop.wait_until();
     loop.timer(now);
     loop.joined(start, std::nullopt);
-    loop.contended(now, long_held);
+    loop.contended(now, {long_held});
     ASSERT_EQ(loop.step(), Step::sleep) << "gave up after " << (now - start) / 1ms << " ms";
   }
   loop.timer(start + timeout);
-  loop.contended(start + timeout, long_held);
+  loop.contended(start + timeout, {long_held});
   EXPECT_EQ(loop.step(), Step::fail);
 }
 
@@ -204,7 +226,7 @@ TEST(AcquireLoop, WaitsForeverWithoutTimeout) {
     now = loop.wait_until();
     loop.timer(now);
     loop.joined(start, std::nullopt);
-    loop.contended(now, long_held);
+    loop.contended(now, {long_held});
   }
   EXPECT_EQ(loop.wait_until() - now, 10s);
 }
@@ -219,7 +241,7 @@ TEST(AcquireLoop, RetriesTransientErrorsOnSameSchedule) {
   loop.failed(start + 100ms, transient());
   EXPECT_EQ(loop.wait_until(), start + 300ms);
   loop.timer(start + 300ms);
-  loop.contended(start + 300ms, long_held);
+  loop.contended(start + 300ms, {long_held});
   EXPECT_EQ(loop.step(), Step::join) << "the key is now known to be locked";
 }
 
@@ -248,7 +270,7 @@ TEST(AcquireLoop, NextReplySettlesInDoubtAttempt) {
   loop.failed(start, transient(Effect::in_doubt));
   EXPECT_TRUE(loop.in_doubt());
   loop.timer(start + 100ms);
-  loop.contended(start + 100ms, long_held);
+  loop.contended(start + 100ms, {long_held});
   EXPECT_FALSE(loop.in_doubt())
       << "if the first attempt had taken effect, the repeated lock id would have been granted";
 }
@@ -299,7 +321,7 @@ TEST(AcquireLoop, TimeInQueueCountsTowardTimeout) {
   auto loop = loop_with(WaitOptions{.timeout = 1s, .jitter = Jitter::none}, Start::behind_others);
   loop.first_in_queue();
   loop.joined(start, std::nullopt);
-  loop.contended(start + 950ms, long_held);
+  loop.contended(start + 950ms, {long_held});
   EXPECT_EQ(loop.wait_until(), start + 1s);
 }
 
@@ -307,7 +329,7 @@ TEST(AcquireLoop, StopEndsItInEveryState) {
   auto attempting = loop_with(exact);
   auto in_queue = loop_with(exact, Start::behind_others);
   auto joining = loop_with(exact);
-  joining.contended(start, long_held);
+  joining.contended(start, {long_held});
   auto asleep = sleeping(exact);
   for (auto* loop : {&attempting, &in_queue, &joining, &asleep}) {
     loop->stopped();

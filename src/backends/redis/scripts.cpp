@@ -152,7 +152,7 @@ AcquireReply acquire_reply(const Reply& reply) {
     case Verdict::yes:
       return Granted{fields.fence_at(1), fields.time_at(2), fields.duration_at(3)};
     case Verdict::no:
-      return Contended{fields.duration_at(1)};
+      return Contended{.free_in = fields.duration_at(1), .reserved = fields.count() > 2};
     case Verdict::counter_at_end:
       throw core::counter_at_end();
     default:

@@ -128,7 +128,9 @@ AcquireReply Store::acquire(const AcquireRequest& request, FenceSource fences) {
     const bool waited_for = has_waiters(lock_key);
     if (waited_for) {
       const auto turn = find_turn(lock_key, request.lock_id.view(), now);
-      if (turn && turn->waiter != request.lock_id.view()) return Contended{turn->until - now};
+      if (turn && turn->waiter != request.lock_id.view()) {
+        return Contended{.free_in = turn->until - now, .reserved = true};
+      }
     }
 
     const std::string fence_key = fence_storage_key("", lock_key, storage_limit);

@@ -181,7 +181,7 @@ TEST_F(RedisWaiting, LongerQueuesArePolledLessOften) {
       server.command({"ZADD", "syncguard-queue:key", "2", "other" + std::to_string(i)});
     }
   };
-  EXPECT_EQ(poll(), "-4") << "alone: there is no other waiter that could be frozen";
+  EXPECT_EQ(poll(), "-4") << "alone: it has no frozen waiter ahead of it";
   join_others(0, 1);
   EXPECT_EQ(poll(), "-1");
   join_others(1, 63);

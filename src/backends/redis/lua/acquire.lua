@@ -1,7 +1,7 @@
 -- KEYS: lock, fence counter, turn, index, and the queue if the caller is in it
 -- ARGV: lock id, ttl, ttl + tolerance, the key as a JSON string, how fences are made: 'clock' or 'counter', and the
 -- holder as a further field of the JSON document, or nothing
--- Returns {1, fence, expires at, remaining}, {0, free in}, {-3} if the value is not a lock, {-4} if the counter is at its limit.
+-- Returns {1, fence, expires at, remaining}, {0, free in}, {0, free in, 1} if the key is reserved, {-3} if the value is not a lock, {-4} if the counter is at its limit.
 local stored = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
 local time = redis.call('TIME')
 local now = in_ms(time)
@@ -18,7 +18,7 @@ local turn = stored[3]
 if turn and turn ~= ARGV[1] then
   -- Our reservations are never longer. Another program wrote this one, or the server's clock was set back.
   local left = redis.call('PTTL', KEYS[3])
-  if left > 0 and left <= max_reservation then return {0, left} end
+  if left > 0 and left <= max_reservation then return {0, left, 1} end
 end
 local counter = stored[2] or '0'
 -- Fence::refuse_above

@@ -6,7 +6,7 @@
 local stored = redis.call('MGET', unpack(KEYS))
 local max_removed = 64
 
--- Rounds until the next poll. If a waiter is alone, there is no other one that could be frozen. In a long queue each waiter
+-- Rounds until the next poll. A waiter that is alone has no frozen one ahead of it. In a long queue each waiter
 -- polls less often, so that the number of polls for one key does not grow without limit.
 local function rounds(queue)
   local count = redis.pcall('ZCARD', queue)
@@ -15,6 +15,7 @@ local function rounds(queue)
   return count == 1 and 4 or math.ceil(count / 64)
 end
 
+local noticed = {}
 local function poll(i)
   local queue, id, place = KEYS[i + 2], ARGV[i], ARGV[i + 1]
   if place == '' then return -1 end
@@ -25,7 +26,12 @@ local function poll(i)
   if lock then return -rounds(queue) end
   if turn then
     local left = redis.call('PTTL', KEYS[i + 1])
-    if left > 0 and left <= max_reservation then return left end
+    if left > 0 and left <= max_reservation then
+      -- One of these waiters is enough to notice the end of the reservation.
+      if noticed[queue] then return -rounds(queue) end
+      noticed[queue] = true
+      return left
+    end
   end
   -- The key is free, and no waiter has taken it. The waiters ahead may be dead or frozen, and each would cost a reservation, so
   -- they are removed. A live one gets its old place back when it polls.
