@@ -10,10 +10,11 @@
 
 #include <syncguard/error.hpp>
 
+#include <asio/this_coro.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -325,7 +326,6 @@ asio::awaitable<Finding> examine_counters(Session& session, const LockId& id, Ti
 
 // To the channels that a waiter has, and unsubscribes again.
 asio::awaitable<void> subscribe(Session& session, const Key& key, const LockId& id, const CallLimits& limits) {
-  const std::function<void()> nothing = [] {};
   auto& wake_listener = session.wake_listener();
   if (const auto address = session.connection_for(id).address()) wake_listener.follow(*address);
   // Also if it fails: it would be subscribed with every new connection.
@@ -335,7 +335,9 @@ asio::awaitable<void> subscribe(Session& session, const Key& key, const LockId& 
     ~Unsubscribe() { wake_listener.remove(id); }
   } unsubscribe{wake_listener, id};
   const auto lock = session.names().lock(key);
-  co_await wake_listener.add(id, lock, nothing, limits);
+  const auto executor = co_await asio::this_coro::executor;
+  wake_listener.add(executor, id, lock, [] {});
+  co_await wake_listener.subscribe(id, lock, limits);
 }
 
 }  // namespace

@@ -48,11 +48,15 @@ std::string json_string(std::string_view text) {
 
 class RedisTicket : public WaitTicket {
  public:
-  RedisTicket(std::shared_ptr<Session> session, Key key, const LockId& waiter, const std::function<void()>& wake)
-      : session_(std::move(session)), key_(std::move(key)), waiter_(waiter), wake_([session = session_, waiter, wake] {
-          session->turn_poll().forget_place(waiter);
-          wake();
-        }) {}
+  RedisTicket(const asio::any_io_executor& executor, std::shared_ptr<Session> session, Key key, const LockId& waiter,
+              std::function<void()> wake)
+      : session_(std::move(session)), key_(std::move(key)), waiter_(waiter) {
+    auto forget_place_and_wake = [session = session_, waiter, wake = std::move(wake)] {
+      session->turn_poll().forget_place(waiter);
+      wake();
+    };
+    session_->wake_listener().add(executor, waiter_, session_->names().lock(key_), std::move(forget_place_and_wake));
+  }
   ~RedisTicket() override { stop_listening(); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
@@ -60,7 +64,7 @@ class RedisTicket : public WaitTicket {
     auto& connection = session_->connection_for(waiter_);
     if (const auto address = connection.address()) session_->wake_listener().follow(*address);
     // Subscribed first: a waiter that is in the queue without being subscribed is taken for dead.
-    co_await session_->wake_listener().add(waiter_, names.lock(key_), wake_, limits);
+    co_await session_->wake_listener().subscribe(waiter_, names.lock(key_), limits);
     // The time that an attempt takes, with min_replicas on a connection of its own.
     const auto reservation = session_->granting_connection_for(waiter_).round_trip().reservation();
     const Arguments arguments({names.queue(key_)}, {waiter_.view(), milliseconds_of(reservation)});
@@ -89,16 +93,11 @@ class RedisTicket : public WaitTicket {
   }
 
   void watch_turn(const asio::any_io_executor& executor, milliseconds reservation) {
-    const auto& names = session_->names();
     const auto run = [session = session_, waiter = waiter_](const Arguments& arguments) {
       return poll_turns(session, waiter, arguments);
     };
-    session_->turn_poll().add(executor, run, waiter_,
-                              {.lock_name = names.lock(key_),
-                               .turn_name = names.turn(key_),
-                               .queue_name = names.queue(key_),
-                               .reservation = reservation,
-                               .wake = wake_});
+    const auto wake = [session = session_](const LockId& id) { session->wake_listener().wake(id); };
+    session_->turn_poll().add(executor, {.run = run, .wake = wake}, waiter_, {.key = key_, .reservation = reservation});
   }
 
   static asio::awaitable<Reply> poll_turns(std::shared_ptr<Session> session, LockId waiter,
@@ -115,7 +114,6 @@ class RedisTicket : public WaitTicket {
   const std::shared_ptr<Session> session_;
   const Key key_;
   const LockId waiter_;
-  const std::function<void()> wake_;
 };
 
 class RedisBackend : public Backend {
@@ -197,7 +195,8 @@ class RedisBackend : public Backend {
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     if (!session_->names().have_queues()) co_return nullptr;
-    auto ticket = std::make_unique<RedisTicket>(session_, key, waiter, std::move(wake));
+    const auto executor = co_await asio::this_coro::executor;
+    auto ticket = std::make_unique<RedisTicket>(executor, session_, key, waiter, std::move(wake));
     try {
       co_await ticket->rejoin(limits);
     } catch (const LockError&) {

@@ -22,7 +22,7 @@ Session::Session(RedisOptions options, const Log& log)
       tls_(options_->tls ? std::make_shared<const Tls>(*options_->tls) : nullptr),
       names_(options_->prefix),
       wake_listener_(std::make_shared<WakeListener>(options_, tls_, log, names_)),
-      turn_poll_(std::make_shared<TurnPoll>(log)) {
+      turn_poll_(std::make_shared<TurnPoll>(log, names_)) {
   for (std::size_t i = 0; i < options_->connections; ++i) {
     // Scripts publish where they run: on the node that a cluster redirects to, or the new master after a failover.
     const auto follow = [weak = std::weak_ptr(wake_listener_)](const Address& address) {

@@ -30,11 +30,12 @@ constexpr milliseconds pause_between_batches{1};
 
 }  // namespace
 
-void TurnPoll::add(const asio::any_io_executor& executor, const Run& run, const LockId& id, Waiter waiter) {
+void TurnPoll::add(const asio::any_io_executor& executor, const Actions& actions, const LockId& id, Waiter waiter) {
   const std::lock_guard lock(mutex_);
   entries_.try_emplace(id, Entry{std::move(waiter), {}});
   if (std::exchange(polling_, true)) return;
-  async::spawn_on(asio::require(executor, asio::execution::blocking.never), poll_until_empty(run), shared_from_this());
+  async::spawn_on(asio::require(executor, asio::execution::blocking.never), poll_until_empty(actions),
+                  shared_from_this());
 }
 
 void TurnPoll::remove(const LockId& id) {
@@ -47,7 +48,7 @@ void TurnPoll::set_place(const LockId& id, std::string place) {
   if (const auto found = entries_.find(id); found != entries_.end()) found->second.place = std::move(place);
 }
 
-asio::awaitable<void> TurnPoll::poll_until_empty(Run run) {
+asio::awaitable<void> TurnPoll::poll_until_empty(Actions actions) {
   auto next = Clock::now() + pause_between_polls();
   while (co_await async::sleep_until(next, stop_.get_token()) != async::WaitResult::stopped) {
     const auto start = Clock::now();
@@ -58,7 +59,7 @@ asio::awaitable<void> TurnPoll::poll_until_empty(Run run) {
     for (auto first = ids.begin(); first != ids.end();) {
       const auto last = first + std::min<std::ptrdiff_t>(batch, ids.end() - first);
       std::vector<LockId> asked(first, last);
-      const auto next_turn = co_await poll(run, std::move(asked));
+      const auto next_turn = co_await poll(actions, std::move(asked));
       soonest = std::min(soonest, next_turn);
       first = last;
       if (first != ids.end())
@@ -89,8 +90,8 @@ Arguments TurnPoll::arguments_for(std::vector<LockId>& ids) {
   std::erase_if(ids, [this](const LockId& id) { return !entries_.contains(id); });
   Arguments arguments(ids.size() * 3);
   for (const auto& id : ids) {
-    const auto& waiter = entries_.at(id).waiter;
-    arguments.add({waiter.lock_name, waiter.turn_name, waiter.queue_name});
+    const auto& key = entries_.at(id).waiter.key;
+    arguments.add({names_.lock(key), names_.turn(key), names_.queue(key)});
   }
   for (const auto& id : ids) {
     const auto& entry = entries_.at(id);
@@ -100,17 +101,17 @@ Arguments TurnPoll::arguments_for(std::vector<LockId>& ids) {
 }
 
 // Returns the time until the next poll.
-asio::awaitable<TurnPoll::Duration> TurnPoll::poll(const Run& run, std::vector<LockId> ids) {
+asio::awaitable<TurnPoll::Duration> TurnPoll::poll(const Actions& actions, std::vector<LockId> ids) {
   auto soonest = Duration::max();
   const Arguments arguments = arguments_for(ids);
   if (ids.empty()) co_return soonest;
   try {
-    const Reply reply = co_await run(arguments);
+    const Reply reply = co_await actions.run(arguments);
     if (reply.elements.size() != ids.size()) co_return soonest;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const auto answer = reply.elements[i].integer;
       if (answer > 0 && answer < max_pause.count()) soonest = std::min<Duration>(soonest, milliseconds(answer + 1));
-      if (answer == 0) wake(ids[i]);
+      if (answer == 0) actions.wake(ids[i]);
       if (answer < -1) leave_out(ids[i], -(answer + 1));
     }
   } catch (const LockError& error) {
@@ -128,17 +129,6 @@ void TurnPoll::leave_out(const LockId& id, std::int64_t rounds) {
   // Random, so that waiters that joined together do not poll together.
   std::uniform_int_distribution<std::int64_t> around(0, 2 * std::min(rounds, max_rounds));
   found->second.rounds_left_out = around(random_);
-}
-
-void TurnPoll::wake(const LockId& id) {
-  std::function<void()> wake;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(id);
-    if (found == entries_.end()) return;
-    wake = found->second.waiter.wake;
-  }
-  wake();
 }
 
 }  // namespace syncguard::redis

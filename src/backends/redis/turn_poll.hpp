@@ -29,21 +29,21 @@ namespace syncguard::redis {
 class TurnPoll : public std::enable_shared_from_this<TurnPoll> {
  public:
   using Duration = std::chrono::steady_clock::duration;
-  // Runs lua/poll.lua. Throws LockError.
-  using Run = std::function<asio::awaitable<Reply>(const Arguments& arguments)>;
+  struct Actions {
+    // Runs lua/poll.lua. Throws LockError.
+    std::function<asio::awaitable<Reply>(const Arguments& arguments)> run;
+    // Lets this waiter try.
+    std::function<void(const LockId& id)> wake;
+  };
 
-  explicit TurnPoll(Log log) : log_(std::move(log)) {}
+  TurnPoll(Log log, Names names) : log_(std::move(log)), names_(std::move(names)) {}
 
   struct Waiter {
-    std::string lock_name{};
-    std::string turn_name{};
-    std::string queue_name{};
+    Key key;
     std::chrono::milliseconds reservation{};
-    // Called on any thread.
-    std::function<void()> wake{};
   };
-  // Does nothing if the waiter already exists. All waiters use the executor and the function of the first one.
-  void add(const asio::any_io_executor& executor, const Run& run, const LockId& id, Waiter waiter);
+  // Does nothing if the waiter already exists. All waiters use the executor and the actions of the first one.
+  void add(const asio::any_io_executor& executor, const Actions& actions, const LockId& id, Waiter waiter);
   void remove(const LockId& id);
   // Sets the waiter's place in the queue, as returned by lua/join.lua. A waiter without a place is about to try.
   void set_place(const LockId& id, std::string place);
@@ -54,21 +54,21 @@ class TurnPoll : public std::enable_shared_from_this<TurnPoll> {
  private:
   using Clock = std::chrono::steady_clock;
   struct Entry {
-    Waiter waiter{};
+    Waiter waiter;
     std::string place{};
     // How many rounds leave this waiter out.
     std::int64_t rounds_left_out = 0;
   };
 
-  asio::awaitable<void> poll_until_empty(Run run);
-  asio::awaitable<Duration> poll(const Run& run, std::vector<LockId> ids);
+  asio::awaitable<void> poll_until_empty(Actions actions);
+  asio::awaitable<Duration> poll(const Actions& actions, std::vector<LockId> ids);
   // The waiters to poll now, or nullopt if there are no waiters at all: polling then ends.
   std::optional<std::vector<LockId>> waiters_of_next_round();
   Arguments arguments_for(std::vector<LockId>& ids);
-  void wake(const LockId& id);
   void leave_out(const LockId& id, std::int64_t rounds);
 
   const Log log_;
+  const Names names_;
   const std::stop_source stop_;
   std::mutex mutex_;
   bool polling_ = false;

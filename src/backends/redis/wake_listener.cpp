@@ -4,12 +4,19 @@
 #include "backends/redis/protocol.hpp"
 #include "core/durations.hpp"
 
-#include <asio/this_coro.hpp>
-
+#include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 namespace syncguard::redis {
 namespace {
+
+// Around the number of the database in the channel of a key, see Redis's documentation of keyspace notifications.
+constexpr std::string_view keyspace = "__keyspace@";
+constexpr std::string_view keyspace_end = "__:";
+
+constexpr std::hash<std::string_view> hash;
 
 std::string subscription(std::string_view command, std::string_view channel) {
   return format_command({command, channel});
@@ -35,22 +42,29 @@ void WakeListener::start() {
   connection_ = std::make_shared<Connection>(options_, tls_, log_, std::move(events));
 }
 
-asio::awaitable<void> WakeListener::add(LockId waiter, std::string lock_name, std::function<void()> wake,
-                                        CallLimits limits) {
-  const auto executor = co_await asio::this_coro::executor;
-  const auto key_channel = "__keyspace@" + std::to_string(options_->database) + "__:" + lock_name;
-  {
-    const std::lock_guard lock(mutex_);
-    if (waiters_.add(waiter, std::move(wake), key_channel)) {
-      by_channel_.emplace(names_.wake_channel(waiter), waiter);
-      ++watched_.try_emplace(key_channel, executor).first->second.waiters;
-    }
-  }
+std::string WakeListener::key_channel(std::string_view lock_name) const {
+  std::string channel(keyspace);
+  channel += std::to_string(options_->database);
+  channel += keyspace_end;
+  return channel += lock_name;
+}
+
+void WakeListener::add(const asio::any_io_executor& executor, const LockId& waiter, const std::string& lock_name,
+                       std::function<void()> wake) {
+  const std::lock_guard lock(mutex_);
+  if (!executor_) executor_ = executor;
+  if (!waiters_.add(waiter, std::move(wake), lock_name)) return;
+  by_channel_.emplace(hash(names_.wake_channel(waiter)), waiter);
+  ++watched_[lock_name].waiters;
+}
+
+asio::awaitable<void> WakeListener::subscribe(LockId waiter, std::string lock_name, CallLimits limits) {
   // The key's channel is useful only if the server reports keyspace events, and the user may lack permission for it. So
   // its reply is not awaited.
   const auto watch_key = [&] {
     const std::lock_guard lock(mutex_);
-    return !watched_.contains(key_channel) || connection_->send_without_reply(subscription("SUBSCRIBE", key_channel));
+    return !watched_.contains(lock_name) ||
+           connection_->send_without_reply(subscription("SUBSCRIBE", key_channel(lock_name)));
   };
   const bool watches = watch_key();
   auto request = subscription("SUBSCRIBE", names_.wake_channel(waiter));
@@ -62,14 +76,16 @@ asio::awaitable<void> WakeListener::add(LockId waiter, std::string lock_name, st
 void WakeListener::remove(const LockId& waiter) {
   // Sent under the mutex, so that the server gets subscriptions and unsubscriptions in the order of these calls.
   const std::lock_guard lock(mutex_);
-  const auto key_channel = waiters_.remove(waiter);
-  if (!key_channel) return;
+  const auto lock_name = waiters_.remove(waiter);
+  if (!lock_name) return;
   const auto wake_channel = names_.wake_channel(waiter);
-  by_channel_.erase(wake_channel);
+  const auto [first, last] = by_channel_.equal_range(hash(wake_channel));
+  const auto own = std::find_if(first, last, [&](const auto& entry) { return entry.second == waiter; });
+  if (own != last) by_channel_.erase(own);
   connection_->send_without_reply(subscription("UNSUBSCRIBE", wake_channel));
-  const auto watched = watched_.find(*key_channel);
+  const auto watched = watched_.find(*lock_name);
   if (--watched->second.waiters == 0) {
-    connection_->send_without_reply(subscription("UNSUBSCRIBE", watched->first));
+    connection_->send_without_reply(subscription("UNSUBSCRIBE", key_channel(*lock_name)));
     watched_.erase(watched);
   }
 }
@@ -88,31 +104,37 @@ void WakeListener::on_message(const Reply& message) {
   // message, channel, payload
   if (message.elements.size() != 3) return;
   const auto& channel = message.elements[1].text;
-  if (channel.starts_with("__keyspace@")) return key_changed(channel, message.elements[2].text);
-  std::optional<LockId> waiter;
+  if (channel.starts_with(keyspace)) {
+    const auto end = channel.find(keyspace_end);
+    if (end != std::string::npos) key_changed(channel.substr(end + keyspace_end.size()), message.elements[2].text);
+    return;
+  }
+  std::vector<LockId> waiters;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = by_channel_.find(channel); found != by_channel_.end()) waiter = found->second;
+    const auto [first, last] = by_channel_.equal_range(hash(channel));
+    std::transform(first, last, std::back_inserter(waiters), [](const auto& entry) { return entry.second; });
   }
-  if (waiter) waiters_.wake(*waiter);
+  for (const auto& waiter : waiters) waiters_.wake(waiter);
 }
 
 // A release by this library wakes one waiter, which soon takes the lock, so the others need not try. A key that became
 // free therefore wakes all waiters only if it stays free for a while.
-void WakeListener::key_changed(const std::string& channel, std::string_view event) {
+void WakeListener::key_changed(const std::string& lock_name, std::string_view event) {
   const bool became_free = event == "del" || event == "expired" || event == "evicted";
   const std::lock_guard lock(mutex_);
-  const auto found = watched_.find(channel);
+  const auto found = watched_.find(lock_name);
   if (found == watched_.end()) return;
   auto& timer = found->second.timer;
   if (!became_free) {
-    timer.cancel();
+    timer.reset();
     return;
   }
-  timer.expires_after(core::random_between(std::chrono::microseconds(10'000), std::chrono::microseconds(30'000)));
-  timer.async_wait([weak = weak_from_this(), channel](const asio::error_code& canceled) {
+  if (!timer) timer = std::make_unique<asio::steady_timer>(*executor_);
+  timer->expires_after(core::random_between(std::chrono::microseconds(10'000), std::chrono::microseconds(30'000)));
+  timer->async_wait([weak = weak_from_this(), lock_name](const asio::error_code& canceled) {
     if (canceled) return;
-    if (const auto self = weak.lock()) self->waiters_.wake_topic(channel);
+    if (const auto self = weak.lock()) self->waiters_.wake_topic(lock_name);
   });
 }
 

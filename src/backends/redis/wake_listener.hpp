@@ -5,6 +5,7 @@
 #include "backends/redis/names.hpp"
 #include "backends/waiters.hpp"
 
+#include <asio/any_io_executor.hpp>
 #include <asio/steady_timer.hpp>
 
 #include <functional>
@@ -26,10 +27,14 @@ class WakeListener : public std::enable_shared_from_this<WakeListener> {
   // Call once, before the other functions.
   void start();
 
-  // After this returns, wake is called (on any thread) when it may be this waiter's turn. A repeated call makes sure
-  // that the connection is still subscribed. Throws LockError.
-  asio::awaitable<void> add(LockId waiter, std::string lock_name, std::function<void()> wake, CallLimits limits);
+  // wake is called (on any thread) when it may be this waiter's turn.
+  void add(const asio::any_io_executor& executor, const LockId& waiter, const std::string& lock_name,
+           std::function<void()> wake);
+  // After this returns, the connection is subscribed to the channels of a waiter that was added. Throws LockError.
+  asio::awaitable<void> subscribe(LockId waiter, std::string lock_name, CallLimits limits);
   void remove(const LockId& waiter);
+  // Does nothing if the waiter does not exist.
+  void wake(const LockId& waiter) const { waiters_.wake(waiter); }
   // Whether such a waiter is subscribed.
   [[nodiscard]] bool contains(const LockId& waiter) const { return waiters_.contains(waiter); }
 
@@ -44,13 +49,14 @@ class WakeListener : public std::enable_shared_from_this<WakeListener> {
  private:
   // The state of a lock that has waiters.
   struct Watched {
-    explicit Watched(const asio::any_io_executor& executor) : timer(executor) {}
     int waiters = 0;
-    asio::steady_timer timer;
+    // Null before the first keyspace event: most servers do not report them.
+    std::unique_ptr<asio::steady_timer> timer;
   };
 
   void on_message(const Reply& message);
-  void key_changed(const std::string& channel, std::string_view event);
+  void key_changed(const std::string& lock_name, std::string_view event);
+  [[nodiscard]] std::string key_channel(std::string_view lock_name) const;
 
   const std::shared_ptr<const RedisOptions> options_;
   const std::shared_ptr<const Tls> tls_;
@@ -58,11 +64,15 @@ class WakeListener : public std::enable_shared_from_this<WakeListener> {
   const Names names_;
   std::shared_ptr<Connection> connection_;
 
-  // The topic of each waiter is the keyspace channel of its key. Changed under the mutex, like the counts in watched_.
+  // The topic of each waiter is the name of its lock. Changed under the mutex, like the counts in watched_.
   backends::Waiters waiters_;
   std::mutex mutex_;
   std::optional<Address> client_address_;
-  std::unordered_map<std::string, LockId> by_channel_;
+  // Of the first waiter.
+  std::optional<asio::any_io_executor> executor_;
+  // By the hash of the waiter's channel, because that takes less memory than the channel.
+  std::unordered_multimap<std::size_t, LockId> by_channel_;
+  // By the name of the lock.
   std::map<std::string, Watched, std::less<>> watched_;
 };
 

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 // How long it takes to poll three times, if the server answers that a reservation ends after so many milliseconds.
 Clock::duration time_of_three_polls(std::int64_t reservation_ends_in) {
   asio::io_context context;
-  const auto turn_poll = std::make_shared<TurnPoll>(Log());
+  const auto turn_poll = std::make_shared<TurnPoll>(Log(), Names("syncguard"));
   int polls = 0;
   const auto answer = [&](const Arguments&) -> asio::awaitable<Reply> {
     if (++polls == 3) turn_poll->close();
@@ -36,7 +36,7 @@ Clock::duration time_of_three_polls(std::int64_t reservation_ends_in) {
   };
   const auto begin = Clock::now();
   const auto waiter = LockId::generate();
-  turn_poll->add(context.get_executor(), answer, waiter, {.wake = [] {}});
+  turn_poll->add(context.get_executor(), {.run = answer, .wake = [](const LockId&) {}}, waiter, {.key = "key"});
   context.run();
   return Clock::now() - begin;
 }
@@ -54,7 +54,7 @@ TEST(RedisTurnPoll, PollsNoMoreOftenIfReservationNeverEnds) {
 // in ten rounds.
 TEST(RedisTurnPoll, LeavesOutWaitersForAsManyRoundsAsTheServerSays) {
   asio::io_context context;
-  const auto turn_poll = std::make_shared<TurnPoll>(Log());
+  const auto turn_poll = std::make_shared<TurnPoll>(Log(), Names("syncguard"));
   const auto hurried = LockId::generate();
   const auto patient = LockId::generate();
   constexpr int rounds = 300;
@@ -76,8 +76,9 @@ TEST(RedisTurnPoll, LeavesOutWaitersForAsManyRoundsAsTheServerSays) {
     if (++of_hurried == rounds) turn_poll->close();
     co_return reply;
   };
-  turn_poll->add(context.get_executor(), answer, hurried, {.wake = [] {}});
-  turn_poll->add(context.get_executor(), answer, patient, {.wake = [] {}});
+  const TurnPoll::Actions actions{.run = answer, .wake = [](const LockId&) {}};
+  turn_poll->add(context.get_executor(), actions, hurried, {.key = "key"});
+  turn_poll->add(context.get_executor(), actions, patient, {.key = "key"});
   context.run();
   EXPECT_GT(of_patient, rounds / 20);
   EXPECT_LT(of_patient, rounds / 5);
