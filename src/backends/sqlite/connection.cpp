@@ -264,7 +264,7 @@ void Connection::add_what_is_missing() {
     const char* is_missing;
     const char* add;
   };
-  // Not where the whole table is missing: that is not mended in passing.
+  // Not where a whole table is missing: that is not mended in passing.
   static constexpr std::array<Addition, 5> additions{{
       {"SELECT count(*) > 0 AND sum(name = 'renewed_at_ms') = 0 FROM pragma_table_info('syncguard_locks')",
        "ALTER TABLE syncguard_locks ADD COLUMN renewed_at_ms INTEGER"},
@@ -274,10 +274,9 @@ void Connection::add_what_is_missing() {
        "ALTER TABLE syncguard_locks ADD COLUMN holder_lock_id TEXT"},
       {"SELECT count(*) > 0 AND sum(name = 'seen_at_ms') = 0 FROM pragma_table_info('syncguard_locks_waiters')",
        "ALTER TABLE syncguard_locks_waiters ADD COLUMN seen_at_ms INTEGER"},
-      {"SELECT sum(name = 'syncguard_locks_waiters') > 0 AND sum(name = 'idx_syncguard_locks_waiters_turn') = 0 "
-       "FROM sqlite_schema",
-       "CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_turn ON syncguard_locks_waiters (turn_until_ms) "
-       "WHERE turn_until_ms IS NOT NULL"},
+      {"SELECT sum(type = 'table' AND name LIKE 'syncguard@_%' ESCAPE '@') = 3 "
+       "AND sum(name = 'idx_syncguard_locks_waiters_key_turn') = 0 FROM sqlite_schema",
+       sql::schema.data()},
   }};
   const auto is_missing = [this](const Addition& addition) { return pragma(addition.is_missing) != 0; };
   if (std::ranges::none_of(additions, is_missing)) return;

@@ -478,7 +478,7 @@ std::set<std::string> Store::expected_schema() {
   return {"idx_syncguard_locks_expires",
           "idx_syncguard_locks_lock_id",
           "idx_syncguard_locks_waiters_key",
-          "idx_syncguard_locks_waiters_turn",
+          "idx_syncguard_locks_waiters_key_turn",
           "idx_syncguard_locks_waiters_waiter",
           "syncguard_fence_counters",
           "syncguard_locks",

@@ -12,9 +12,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -23,6 +25,7 @@ namespace syncguard::sqlite {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 // The pause after a failed check, and the maximum pause before a scheduled one.
 constexpr milliseconds retry_interval{1000};
@@ -73,8 +76,9 @@ class WakeListener::Shared {
   // The waiters that may have to be woken because a wake-up file was written or because they are new.
   std::vector<LockId> changed_waiters(Store& store);
   std::vector<LockId> all_waiters();
-  // Returns the time until these waiters must be checked again; nullopt if that is not scheduled.
-  std::optional<milliseconds> check_queues(Store& store, const std::vector<LockId>& waiters);
+  [[nodiscard]] Clock::time_point next_recheck() const;
+  // Wakes those of the waiters that should try now, and schedules the next check of free keys.
+  void check_queues(Store& store, const std::vector<LockId>& waiters);
   // A waiter that lost its turn to another one, or whose entry was removed after its turn, gets no turn from a release.
   // It has to try and join again.
   void wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters);
@@ -84,14 +88,17 @@ class WakeListener::Shared {
   // A new database comes with new wake-up files.
   void renew_watches();
   // The longest pause before the next check; nullopt without waiters.
-  std::optional<milliseconds> max_pause(std::chrono::steady_clock::duration check_took);
+  std::optional<milliseconds> max_pause(Clock::duration check_took);
   void interrupt();
   // Whether a check of the database may take more time.
   bool may_continue();
 
   const std::filesystem::path path_;
   const Log log_;
-  std::chrono::steady_clock::time_point run_until_;  // limits the current check
+  // Used only by the thread.
+  Clock::time_point run_until_;  // limits the current check
+  // When a waiter must be checked again, even if nothing changes.
+  std::multimap<Clock::time_point, LockId> rechecks_;
   int inotify_ = -1;
   int interrupt_ = -1;
 
@@ -165,7 +172,7 @@ void WakeListener::Shared::renew_watches() {
   }
 }
 
-std::optional<milliseconds> WakeListener::Shared::max_pause(std::chrono::steady_clock::duration check_took) {
+std::optional<milliseconds> WakeListener::Shared::max_pause(Clock::duration check_took) {
   const std::lock_guard lock(mutex_);
   if (waiters_.empty()) return std::nullopt;
   const bool all_watched =
@@ -222,18 +229,19 @@ void WakeListener::Shared::interrupt() {
 
 bool WakeListener::Shared::may_continue() {
   const std::lock_guard lock(mutex_);
-  return !ending_ && std::chrono::steady_clock::now() < run_until_;
+  return !ending_ && Clock::now() < run_until_;
 }
 
 void WakeListener::Shared::watch() {
-  using Clock = std::chrono::steady_clock;
   std::optional<Store> store;
   // All waiters are checked then.
   std::optional<Clock::time_point> next_check;
   for (;;) {
     std::array<pollfd, 2> events{{{inotify_, POLLIN, 0}, {interrupt_, POLLIN, 0}}};
-    const auto pause = [&] { return std::chrono::ceil<milliseconds>(*next_check - Clock::now()).count(); };
-    poll(events.data(), events.size(), next_check ? static_cast<int>(std::max<std::int64_t>(pause(), 0)) : -1);
+    const auto until = std::min(next_check.value_or(Clock::time_point::max()), next_recheck());
+    const auto pause = [&] { return std::chrono::ceil<milliseconds>(until - Clock::now()).count(); };
+    const bool forever = until == Clock::time_point::max();
+    poll(events.data(), events.size(), forever ? -1 : static_cast<int>(std::max<std::int64_t>(pause(), 0)));
     // Only that something changed matters. Unread events would end the next poll at once.
     alignas(inotify_event) std::array<char, 4096> buffer;
     while (read(inotify_, buffer.data(), buffer.size()) > 0) {
@@ -256,21 +264,26 @@ void WakeListener::Shared::watch() {
         next_check = start;
       }
       const bool checks_all = !next_check || start >= *next_check;
-      const auto again_in = check_queues(*store, checks_all ? all_waiters() : changed_waiters(*store));
-      const auto end = Clock::now();
+      check_queues(*store, checks_all ? all_waiters() : changed_waiters(*store));
       if (checks_all) {
+        const auto end = Clock::now();
         const auto limit = max_pause(end - start);
         next_check = limit ? std::optional(end + *limit) : std::nullopt;
       }
-      if (again_in) next_check = std::min(next_check.value_or(Clock::time_point::max()), end + *again_in);
     } catch (const std::exception& error) {
       log_.debug(std::string("checking the queue failed and will be retried: ") + error.what());
+      rechecks_.clear();
       next_check = Clock::now() + retry_interval;
     }
   }
 }
 
+Clock::time_point WakeListener::Shared::next_recheck() const {
+  return rechecks_.empty() ? Clock::time_point::max() : rechecks_.begin()->first;
+}
+
 std::vector<LockId> WakeListener::Shared::all_waiters() {
+  rechecks_.clear();
   const std::lock_guard lock(mutex_);
   new_waiters_.clear();
   std::vector<LockId> ids;
@@ -280,16 +293,19 @@ std::vector<LockId> WakeListener::Shared::all_waiters() {
 }
 
 std::vector<LockId> WakeListener::Shared::changed_waiters(Store& store) {
-  const auto with_turn = store.waiters_with_turn();
-  const std::lock_guard lock(mutex_);
-  auto ids = std::exchange(new_waiters_, {});
-  for (const auto& id : with_turn) {
+  std::vector<LockId> ids;
+  for (const auto now = Clock::now(); next_recheck() <= now; rechecks_.erase(rechecks_.begin())) {
+    ids.push_back(rechecks_.begin()->second);
+  }
+  for (const auto& id : store.waiters_with_turn()) {
     if (LockId::is_valid(id)) ids.emplace_back(id);
   }
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(std::exchange(new_waiters_, {}), std::back_inserter(ids));
   return ids;
 }
 
-std::optional<milliseconds> WakeListener::Shared::check_queues(Store& store, const std::vector<LockId>& waiters) {
+void WakeListener::Shared::check_queues(Store& store, const std::vector<LockId>& waiters) {
   std::set<std::string> stored_keys;
   {
     const std::lock_guard lock(mutex_);
@@ -299,12 +315,15 @@ std::optional<milliseconds> WakeListener::Shared::check_queues(Store& store, con
   }
   const auto queues = store.free_queues(stored_keys);
   const auto now = os::system_now();
-  std::optional<Timestamp> next;
-  const auto recheck_by = [&next](Timestamp time) { next = next ? std::min(*next, time) : time; };
-  std::vector<Key> stalled;
+  const auto recheck_in = [this](milliseconds time, const LockId& waiter) {
+    rechecks_.emplace(Clock::now() + std::clamp(time + milliseconds(1), milliseconds(1), retry_interval), waiter);
+  };
+  std::vector<std::pair<Key, LockId>> stalled;
   std::vector<LockId> waiters_for_held_keys;
   {
     const std::lock_guard lock(mutex_);
+    // The keys for which one of the waiters is checked again. Each of them can pass the turn on.
+    std::set<std::string_view> observed;
     for (const auto& id : waiters) {
       const auto found = waiters_.find(id);
       if (found == waiters_.end()) continue;
@@ -316,25 +335,24 @@ std::optional<milliseconds> WakeListener::Shared::check_queues(Store& store, con
         continue;
       }
       const auto queue_state = Store::queue_state(queue->second, id, now);
-      if (queue_state.recheck_at) recheck_by(*queue_state.recheck_at);
-      // It was already stalled at the last check: the first waiter had its chance.
-      if (queue_state.stalled && waiter.stalled) stalled.push_back(waiter.key);
-      waiter.stalled = queue_state.stalled;
       if (queue_state.try_now) waiter.wake();
+      const bool was_stalled = std::exchange(waiter.stalled, queue_state.stalled);
+      if (!queue_state.recheck_at || !observed.insert(queue->first).second) continue;
+      recheck_in(*queue_state.recheck_at - now, id);
+      // It was already stalled at the last check: the first waiter had its chance.
+      if (queue_state.stalled && was_stalled) stalled.emplace_back(waiter.key, id);
     }
   }
   wake_waiters_without_place(store, waiters_for_held_keys);
-  for (const auto& key : stalled) {
+  for (const auto& [key, waiter] : stalled) {
     try {
       store.pass_stalled_turn(key);
     } catch (const LockError& error) {
       // A failure for one key, such as a busy database, must not delay the other keys.
       log_.debug(std::string("passing on a turn failed and will be retried: ") + error.what());
-      recheck_by(os::system_now() + milliseconds(20));
+      recheck_in(milliseconds(20), waiter);
     }
   }
-  if (!next) return std::nullopt;
-  return std::clamp(*next - os::system_now() + milliseconds(1), milliseconds(1), retry_interval);
 }
 
 void WakeListener::Shared::wake_waiters_without_place(Store& store, const std::vector<LockId>& waiters) {

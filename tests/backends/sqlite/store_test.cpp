@@ -141,14 +141,17 @@ TEST_F(SqliteStore, EndlessStatementEndsAtDeadline) {
   EXPECT_EQ(error->code(), ErrorCode::network_timeout);
 }
 
-TEST_F(SqliteStore, ReadsOnlyFrontOfQueue) {
+TEST_F(SqliteStore, ReadsOnlyTurnsAndFirstWaiterWithoutOne) {
   sqlite::Store store(path, hooks());
   SqliteClient{path}(
       "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 20000) "
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) SELECT 'key', 'waiter' || x, 0 FROM c");
+      "INSERT INTO syncguard_locks_waiters (key, waiter, turn_until_ms, seen_at_ms) "
+      "SELECT 'key', 'waiter' || x, iif(x IN (1, 300), 1000 + x, NULL), 0 FROM c");
   const auto queues = store.free_queues({"key", "other"});
   ASSERT_EQ(queues.size(), 1U);
-  EXPECT_LE(queues.at("key").size(), 1000U);
+  std::vector<std::string> front;
+  for (const auto& entry : queues.at("key")) front.push_back(entry.waiter);
+  EXPECT_EQ(front, (std::vector<std::string>{"waiter1", "waiter2", "waiter300"}));
 }
 
 TEST_F(SqliteStore, ForeignIdNeitherFindsNorReleasesNorExtendsLock) {

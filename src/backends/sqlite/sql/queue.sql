@@ -17,18 +17,20 @@ SELECT 1 FROM syncguard_locks_waiters WHERE key = ?1 LIMIT 1
 SELECT count(*) FROM syncguard_locks_waiters WHERE key = ?1
 
 -- name: find_turn
--- The waiter's own turn, or the turn of another waiter. Turns are at the front of the queue. A turn that ends later than ?3 was given before
--- the clock was set back.
-SELECT waiter, turn_until_ms FROM
-  (SELECT waiter, turn_until_ms FROM syncguard_locks_waiters WHERE key = ?1 ORDER BY position LIMIT 256)
-WHERE turn_until_ms > ?2 AND turn_until_ms <= ?3
+-- The waiter's own turn, or the turn of another waiter. A turn that ends later than ?3 was given before the clock was set back.
+SELECT waiter, turn_until_ms FROM syncguard_locks_waiters
+WHERE key = ?1 AND turn_until_ms > ?2 AND turn_until_ms <= ?3
 ORDER BY waiter = ?4 DESC LIMIT 1
 
 -- name: find_free_queue
--- The front of the queue of a key that is not held.
-SELECT waiter, turn_until_ms FROM syncguard_locks_waiters
-WHERE key = ?1 AND NOT EXISTS (SELECT 1 FROM syncguard_locks WHERE key = ?1 AND expires_at_ms > ?2)
-ORDER BY position LIMIT 256
+-- Of a key that is not held: the waiters with a turn, and the first one without.
+SELECT waiter, turn_until_ms FROM (
+  SELECT position, waiter, turn_until_ms FROM syncguard_locks_waiters WHERE key = ?1 AND turn_until_ms IS NOT NULL
+  UNION ALL SELECT * FROM (
+    SELECT position, waiter, turn_until_ms FROM syncguard_locks_waiters
+    WHERE key = ?1 AND turn_until_ms IS NULL ORDER BY position LIMIT 1))
+WHERE NOT EXISTS (SELECT 1 FROM syncguard_locks WHERE key = ?1 AND expires_at_ms > ?2)
+ORDER BY position
 
 -- name: find_turns
 -- All keys.
@@ -45,8 +47,7 @@ DELETE FROM syncguard_locks_waiters WHERE waiter = ?1
 -- name: remove_after_turn
 -- Removes waiters that were woken and did not take their turn.
 DELETE FROM syncguard_locks_waiters
-WHERE position IN (SELECT position FROM syncguard_locks_waiters WHERE key = ?1 ORDER BY position LIMIT 256)
-  AND (turn_until_ms <= ?2 OR turn_until_ms > ?3)
+WHERE key = ?1 AND turn_until_ms IS NOT NULL AND (turn_until_ms <= ?2 OR turn_until_ms > ?3)
 RETURNING position
 
 -- name: remove_waiter_after_turn

@@ -32,4 +32,5 @@ CREATE TABLE IF NOT EXISTS syncguard_locks_waiters (
 ) STRICT;
 CREATE UNIQUE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_waiter ON syncguard_locks_waiters (waiter);
 CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_key ON syncguard_locks_waiters (key, position);
-CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_turn ON syncguard_locks_waiters (turn_until_ms) WHERE turn_until_ms IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_key_turn ON syncguard_locks_waiters (key, turn_until_ms)
+  WHERE turn_until_ms IS NOT NULL;
