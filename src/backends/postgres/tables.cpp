@@ -84,7 +84,7 @@ std::string Tables::in(std::string_view statement) const {
 
 Tables::Functions Tables::functions() const {
   // An installed function is never changed: a change needs the next version.
-  constexpr std::string_view version = "v1";
+  constexpr std::string_view version = "v2";
   constexpr std::size_t hash_length = 24;
   const auto hash = core::hexadecimal(core::sha256(locks_ + "," + counters_)).substr(0, hash_length);
   const auto function = [&](const std::string& operation, std::initializer_list<std::string_view> arguments,
@@ -102,6 +102,7 @@ Tables::Functions Tables::functions() const {
     auto text = replaced(std::string(create), "{check_transaction}", sql::check_transaction);
     text = replaced(std::move(text), "{find_held_lock}", sql::find_held_lock);
     text = replaced(std::move(text), "{pass_turn_of_held_key}", sql::pass_turn_of_held_key);
+    text = replaced(std::move(text), "{front_of_queue}", sql::front_of_queue);
     // The dollar quote must not occur in the function's text, which contains table names. A name cannot contain its own
     // hash.
     text = replaced(std::move(text), "$function$", "$syncguard_" + hash + "$");

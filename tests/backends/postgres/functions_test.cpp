@@ -37,7 +37,7 @@ struct PostgresFunctions : Postgres {
   // With all arguments, as DROP FUNCTION and GRANT want them.
   [[nodiscard]] std::string functions() const {
     return server.execute(
-        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v1\\_%'");
+        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v2\\_%'");
   }
   void drop_functions() const { server.execute("DROP FUNCTION " + functions()); }
   // Of a function, by all connections that have ended.
@@ -45,7 +45,7 @@ struct PostgresFunctions : Postgres {
     EXPECT_TRUE(eventually([&] { return connections() == 0; }));
     return std::stoi(
         server.execute("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname LIKE 'syncguard\\_' "
-                       "|| $1 || '\\_v1%'",
+                       "|| $1 || '\\_v2%'",
                        {operation}));
   }
   // One of each operation.
@@ -128,7 +128,7 @@ TEST_F(PostgresFunctions, FunctionsOfAnotherRoleAreNotCalled) {
   server.execute("CREATE ROLE stranger; GRANT CREATE ON SCHEMA public TO stranger");
   server.execute(
       "DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE proname LIKE "
-      "'syncguard\\_%\\_v1\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
+      "'syncguard\\_%\\_v2\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
   use();
   EXPECT_TRUE(open_with_long_timeout(server.url_of("caller", "?application_name=test")).try_acquire("key"));
   EXPECT_EQ(calls(), 0);
@@ -183,11 +183,39 @@ TEST_F(PostgresFunctions, SetupFromManyClientsAtOnceInstallsThemOnce) {
   }
   for (auto& thread : threads) thread.join();
   const auto installed =
-      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v1\\_%'";
+      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v2\\_%'";
   const auto before = server.execute(installed);
   EXPECT_EQ(std::ranges::count(before, ','), 4);
   setup_postgres_schema({.connection = server.url()});
   EXPECT_EQ(server.execute(installed), before) << "a version in use is not replaced";
+}
+
+TEST_F(PostgresFunctions, ReadOnlyTheFrontOfALongQueue) {
+  constexpr int waiters = 20'000;
+  server.execute(
+      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) "
+      "SELECT 'key', 'waiter ' || n, floor(extract(epoch FROM clock_timestamp()) * 1000) FROM generate_series(1, $1) n",
+      {std::to_string(waiters)});
+  server.execute("SELECT pg_stat_reset()");
+  {
+    auto locks = client();
+    auto other = client();
+    auto lease = locks.acquire("key");
+    std::stop_source stop;
+    std::thread waiting([&] { EXPECT_TRUE(error_of([&] { (void)other.acquire("key", patient, stop.get_token()); })); });
+    // Reads only one row, because the test counts rows.
+    EXPECT_TRUE(eventually([&] {
+      return server.execute("SELECT waiter FROM syncguard_locks_waiters ORDER BY position DESC LIMIT 1") !=
+             "waiter " + std::to_string(waiters);
+    }));
+    stop.request_stop();
+    waiting.join();
+    EXPECT_TRUE(lease.release());
+  }
+  EXPECT_GT(calls("join"), 0);
+  const auto read = std::stoi(server.execute(
+      "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relname = 'syncguard_locks_waiters'"));
+  EXPECT_LT(read, waiters / 2);
 }
 
 // As during an upgrade: clients that call functions, clients with plain statements, and the TypeScript library.
@@ -289,7 +317,7 @@ TEST_P(PostgresFences, OptionCounterCounts) {
 TEST_F(PostgresFunctions, AbsurdClockIsIgnoredWithAWarning) {
   // The year 2300.
   server.execute(R"(DO $do$ BEGIN EXECUTE replace(pg_get_functiondef((SELECT oid FROM pg_proc WHERE proname LIKE
-    'syncguard\_acquire\_v1\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
+    'syncguard\_acquire\_v2\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
   std::atomic<int> warnings = 0;
   Log log([&](LogLevel level, std::string_view text) {
     if (level == LogLevel::warning && text.find("2255") != std::string_view::npos) ++warnings;

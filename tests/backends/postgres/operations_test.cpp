@@ -196,6 +196,7 @@ class PostgresLiveness : public Postgres {
              {"{now}", std::to_string(time.now)},
              {"{clock_fence}", "1"},
              {"{pass_turn_of_held_key}", std::string(sql::pass_turn_of_held_key)},
+             {"{front_of_queue}", std::string(sql::front_of_queue)},
              {"{acquire_function}", "live_acquire"},
              {"{release_function}", "live_release"},
              {"{extend_function}", "live_extend"},
@@ -368,7 +369,7 @@ TEST_F(Postgres, TablesCanHaveOtherNamesAndSchemas) {
   EXPECT_EQ(server.execute("SELECT indexname FROM pg_indexes WHERE indexname = 'idx_MyLocks_lock_id'"),
             "idx_MyLocks_lock_id");
   EXPECT_THAT(postgres_schema(options), HasSubstr("\"other\".\"MyLocks\""));
-  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v1_"));
+  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v2_"));
   PostgresClient outsider(server);
   for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(outsider(postgres_schema(options))) << "it can be repeated";
 }

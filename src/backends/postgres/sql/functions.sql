@@ -3,8 +3,9 @@
 --
 -- An installed function is never replaced: a change of behavior needs a new version in the names (tables.cpp), so that clients of different
 -- versions can share the tables. The functions run with the rights of their caller. PostgreSQL resolves names when a statement first runs.
--- The first statement restricts the search path to pg_catalog; it and all types are therefore qualified. Sequential scans are off, because
--- these tables are usually nearly empty when the server plans a statement, and it would then keep scanning them as they grow.
+-- The first statement restricts the search path to pg_catalog; it and all types are therefore qualified. Sequential and bitmap scans and
+-- sorts are off, because these tables are usually nearly empty when the server plans a statement, and it would then keep reading all of a
+-- table, or of a queue, as it grows.
 --
 -- Verdicts: 1 done, 0 contended, -1 not found, -2 expired, -4 the counter is exhausted, -8 nothing was done because the transaction is not
 -- READ COMMITTED: statements after the wait for the advisory lock would use a snapshot from before it.
@@ -50,8 +51,8 @@ BEGIN
     remaining := held_until - now_ms;
   ELSE
     -- A reservation lasts at most 300 ms. One that ends later was made before the clock was set back.
-    SELECT w.turn_until_ms - now_ms INTO remaining FROM {waiters} AS w
-    WHERE w.key = storage_key AND w.waiter <> token AND w.turn_until_ms > now_ms AND w.turn_until_ms <= now_ms + 300 LIMIT 1;
+    SELECT front.turn_until_ms - now_ms INTO remaining FROM {front_of_queue}
+    WHERE front.waiter <> token AND front.turn_until_ms > now_ms AND front.turn_until_ms <= now_ms + 300 LIMIT 1;
     IF FOUND THEN
       verdict := 0;
       RETURN;
@@ -90,7 +91,10 @@ BEGIN
     END IF;
   END IF;
   -- Also removes waiters of this key whose turn has lapsed.
-  DELETE FROM {waiters} AS w WHERE w.waiter = token OR (w.key = storage_key AND w.turn_until_ms > 0 AND w.turn_until_ms <= now_ms);
+  DELETE FROM {waiters} AS w WHERE w.position = ANY (ARRAY(
+    SELECT own.position FROM {waiters} AS own WHERE own.waiter = token
+    UNION ALL
+    SELECT front.position FROM {front_of_queue} WHERE front.turn_until_ms > 0 AND front.turn_until_ms <= now_ms));
 END
 $function$;
 
@@ -159,8 +163,10 @@ BEGIN
   now_ms := {now};
   SELECT l.expires_at_ms + 1000 - now_ms INTO remaining FROM {locks} AS l
   WHERE l.key = storage_key AND l.expires_at_ms > now_ms - 1000;
-  DELETE FROM {waiters} AS w WHERE w.key = storage_key AND w.waiter <> token
-    AND ((w.turn_until_ms > 0 AND w.turn_until_ms <= now_ms) OR w.turn_until_ms > now_ms + 300 OR w.seen_at_ms < now_ms - 30000);
+  DELETE FROM {waiters} AS w WHERE w.position = ANY (ARRAY(
+    SELECT front.position FROM {front_of_queue} WHERE front.waiter <> token
+      AND ((front.turn_until_ms > 0 AND front.turn_until_ms <= now_ms) OR front.turn_until_ms > now_ms + 300
+        OR front.seen_at_ms < now_ms - 30000)));
   INSERT INTO {waiters} AS w (key, waiter, seen_at_ms, reservation_ms) VALUES (storage_key, token, now_ms, reservation)
   ON CONFLICT (waiter) DO UPDATE SET seen_at_ms = excluded.seen_at_ms, reservation_ms = excluded.reservation_ms,
     turn_until_ms = CASE WHEN remaining IS NULL THEN w.turn_until_ms END;
@@ -192,10 +198,17 @@ BEGIN
 END
 $function$;
 
+-- name: front_of_queue
+-- The oldest waiters, among which are those with a turn. Not all of them, because there may be thousands. For the range of one key, see
+-- pass_turn_of_held_key.
+(SELECT waiter.position, waiter.waiter, waiter.seen_at_ms, waiter.turn_until_ms FROM {waiters} AS waiter
+      WHERE waiter.key >= storage_key AND waiter.key <= storage_key ORDER BY waiter.key, waiter.position LIMIT 100) AS front
+
 -- name: check_transaction
 -- Starts every function.
   setting := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-  setting := set_config('enable_seqscan', 'off', true);
+  setting := set_config('enable_seqscan', 'off', true) || set_config('enable_bitmapscan', 'off', true)
+    || set_config('enable_sort', 'off', true);
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     verdict := -8;
     RETURN;

@@ -42,11 +42,13 @@ WITH moment AS MATERIALIZED (
 ), mine AS MATERIALIZED (
   SELECT key, waiter, turn_until_ms FROM {waiters} WHERE waiter = ANY($1::text[])
 ), free AS MATERIALIZED (
-  SELECT DISTINCT mine.key FROM mine, moment
-  WHERE EXISTS (SELECT FROM {waiters} AS woken WHERE woken.key = mine.key AND woken.turn_until_ms <= now)
-    AND NOT EXISTS (SELECT FROM {waiters} AS woken
-      WHERE woken.key = mine.key AND woken.turn_until_ms > now AND woken.turn_until_ms <= now + 300)
-    AND NOT EXISTS (SELECT FROM {locks} AS locks WHERE locks.key = mine.key AND locks.expires_at_ms > now - 1000)
+  -- Only the oldest waiters are read: those with a turn are among them, and there may be thousands.
+  SELECT awaited.key FROM (SELECT DISTINCT key FROM mine) AS awaited, moment, LATERAL (
+    SELECT bool_or(turn_until_ms <= now) AS lapsed, bool_or(turn_until_ms > now AND turn_until_ms <= now + 300) AS reserved
+    FROM (SELECT turn_until_ms FROM {waiters} WHERE key >= awaited.key AND key <= awaited.key ORDER BY key, position LIMIT 100) AS front
+  ) AS turns
+  WHERE turns.lapsed AND NOT coalesce(turns.reserved, false)
+    AND NOT EXISTS (SELECT FROM {locks} AS locks WHERE locks.key = awaited.key AND locks.expires_at_ms > now - 1000)
 ), marked AS (
   UPDATE {waiters} AS waiters SET turn_until_ms = 0 FROM free
   WHERE waiters.key = free.key AND waiters.turn_until_ms IS NULL
