@@ -16,8 +16,8 @@ namespace syncguard::redis {
 std::string sha1(std::string_view text);
 
 struct Script {
-  // Concatenates the parts.
-  explicit Script(std::initializer_list<std::string_view> parts);
+  // The source may contain lines such as `-- include now`, which stand for other files in lua/.
+  explicit Script(std::string_view source);
 
   std::string text;
   // The SHA-1 of the text, by which a server identifies a script that it has loaded.

@@ -1,6 +1,6 @@
 // Fences on a Redis that loses its newest writes.
 
-#include "redis_lua.hpp"
+#include "scripts_at_time.hpp"
 #include "servers/redis_server.hpp"
 #include "support/eventually.hpp"
 #include "support/long_timeouts.hpp"
@@ -121,20 +121,9 @@ TEST_F(RedisFences, TypeScriptCountsOnFromOurFence) {
 // The real script, with another clock.
 TEST_F(RedisFences, AbsurdClockIsIgnored) {
   const auto fence_at = [this](const std::string& seconds, const std::string& microseconds) {
-    const std::string clock =
-        "local server = redis\n"
-        "local redis = {pcall = server.pcall, call = function(name, ...)\n"
-        "  if name == 'TIME' then return {'" +
-        seconds + "', '" + microseconds +
-        "'} end\n"
-        "  return server.call(name, ...)\n"
-        "end}\n";
     server.command({"DEL", "syncguard:key"});
-    server.command({"EVAL",
-                    clock + std::string(redis::lua::lock) + std::string(redis::lua::reservation) +
-                        std::string(redis::lua::acquire),
-                    "4", "syncguard:key", counter, "syncguard-turn:key", "syncguard:id:x", "x", "1000", "2000",
-                    R"("key")", "clock", ""});
+    server.command({"EVAL", at_time(seconds, microseconds, redis::scripts().acquire), "4", "syncguard:key", counter,
+                    "syncguard-turn:key", "syncguard:id:x", "x", "1000", "2000", R"("key")", "clock", ""});
     return server.command({"GET", counter});
   };
   EXPECT_EQ(fence_at("0", "0"), "1");

@@ -217,8 +217,7 @@ TEST_F(RedisWaiting, WaitersThatJoinWithinOneMillisecondKeepTheirOrder) {
 
 TEST_F(RedisWaiting, QueueEntryCarriesReservationTime) {
   const auto run = [&](const std::string& expression, const std::string& argument) {
-    const auto functions =
-        std::string(redis::lua::reservation) + std::string(redis::lua::place) + std::string(redis::lua::turn);
+    const auto functions = std::string(redis::lua::reservation) + std::string(redis::lua::place);
     return server.command({"EVAL", functions + "return " + expression, "0", argument});
   };
   const std::string round_trip = "reservation_at(place_at(1763256000123456, tonumber(ARGV[1])))";

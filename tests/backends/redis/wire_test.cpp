@@ -1,6 +1,6 @@
 // The data in Redis: this library and the TypeScript library store the same, and read each other's data.
 
-#include "redis_lua.hpp"
+#include "scripts_at_time.hpp"
 #include "servers/redis_server.hpp"
 #include "support/expect_error.hpp"
 #include "support/liveness_cases.hpp"
@@ -269,11 +269,28 @@ TEST_F(RedisWire, ReadsEquivalentJson) {
 }
 
 TEST_F(RedisWire, ScriptsAgreeOnLiveness) {
+  const std::string lock = "syncguard:key";
+  const std::string index = "syncguard:id:x";
   for (const auto& [expires_at, now, live] : liveness_cases) {
-    const auto script = std::string(redis::lua::lock) +
-                        "return is_live({expiresAtMs = tonumber(ARGV[1])}, tonumber(ARGV[2])) and 1 or 0";
-    EXPECT_EQ(server.command({"EVAL", script, "0", std::to_string(expires_at), std::to_string(now)}), live ? "1" : "0")
-        << expires_at << " at " << now;
+    const auto run = [&, now = now](const redis::Script& script, const std::vector<std::string>& arguments) {
+      const auto text = at_time(std::to_string(now / 1000), std::to_string(now % 1000 * 1000), script);
+      std::vector<std::string> command{"EVAL", text};
+      command.insert(command.end(), arguments.begin(), arguments.end());
+      const auto reply = server.command(command);
+      return reply.substr(0, reply.find('\n'));
+    };
+    server.command({"SET", lock,
+                    R"({"key":"key","lockId":"x","fence":"000000000000007","acquiredAtMs":1,"expiresAtMs":)" +
+                        std::to_string(expires_at) + "}"});
+    server.command({"SET", index, lock});
+    const auto situation = std::to_string(expires_at) + " at " + std::to_string(now);
+    const auto& scripts = redis::scripts();
+    EXPECT_EQ(run(scripts.is_locked, {"1", lock}), live ? "1" : "0") << situation;
+    EXPECT_EQ(run(scripts.lookup_id, {"1", index, "x"}), live ? "1" : "-2") << situation;
+    EXPECT_EQ(run(scripts.acquire, {"4", lock, "syncguard:fence:" + lock, "syncguard-turn:key", "syncguard:id:y", "y",
+                                    "1000", "2000", R"("key")", "counter", ""}),
+              live ? "0" : "1")
+        << situation;
   }
 }
 

@@ -3,7 +3,7 @@
 -- The reply of lookups. Only the fields of a lock: clients close a connection on which a reply is too long or too deep.
 local function describe(lock)
   local is_complete = type(lock.key) == 'string' and type(lock.fence) == 'string'
-    and type(lock.acquiredAtMs) == 'number' and math.abs(lock.acquiredAtMs) <= max_time
+    and type(lock.acquiredAtMs) == 'number' and math.abs(lock.acquiredAtMs) <= 1e15
   if not is_complete then return {-3} end
   return {1, lock.key, lock.lockId, lock.expiresAtMs, lock.acquiredAtMs, lock.fence,
     type(lock.holder) == 'string' and lock.holder or ''}

@@ -1,7 +1,6 @@
 -- KEYS: index; ARGV: lock id, ttl, ttl + tolerance
--- Returns {1, expires at, remaining}, or {reason}, see find_owned.
-local lock, name, now = find_owned(KEYS[1], ARGV[1])
-if not lock then return {name} end
+-- Returns {1, expires at, remaining}, or the reason, see owned.lua.
+-- include owned
 lock.expiresAtMs = now + ARGV[2]
 -- A script is not rolled back, so steps that can fail come before the first write.
 local document = cjson.encode(lock)

@@ -3,6 +3,8 @@
 -- place is empty while the waiter is about to try.
 -- Returns for each waiter: 0 to try now, the time in ms until another waiter's reservation ends, or -n to wait and poll again
 -- in n rounds.
+-- include reservation
+-- include place
 local stored = redis.call('MGET', unpack(KEYS))
 local max_removed = 64
 

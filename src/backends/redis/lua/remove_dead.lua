@@ -2,6 +2,9 @@
 -- Removes a lock that has been dead for so long that no holder can still extend it: syncguard/liveness.hpp, is_removable.
 -- An index with a hashed name stays until it expires.
 local guard = 1000
-local lock = read_lock(KEYS[1])
-if lock and now_in_ms() - lock.expiresAtMs > tolerance + guard then redis.call('DEL', KEYS[1], ARGV[1] .. lock.lockId) end
+local stored = redis.call('GET', KEYS[1])
+if not stored then return 1 end
+-- include decode
+-- include now
+if lock and lock.expiresAtMs < live_after - guard then redis.call('DEL', KEYS[1], ARGV[1] .. lock.lockId) end
 return 1
