@@ -40,10 +40,12 @@ struct RedisClusterOfTwoNodes : public ::testing::Test {
     owner.command({"CLUSTER", "ADDSLOTSRANGE", "0", "16383"});
     entry.command({"CLUSTER", "MEET", "127.0.0.1", std::to_string(owner.port())});
     for (auto* node : {&entry, &owner}) {
+      const auto other = (node == &entry ? owner : entry).command({"CLUSTER", "MYID"});
       EXPECT_TRUE(eventually([&] {
         const auto info = node->command({"CLUSTER", "INFO"});
         return info.find("cluster_state:ok") != std::string::npos &&
-               info.find("cluster_slots_ok:16384") != std::string::npos;
+               info.find("cluster_slots_ok:16384") != std::string::npos &&
+               node->command({"CLUSTER", "NODES"}).find(other) != std::string::npos;
       }));
     }
   }
