@@ -21,6 +21,8 @@ using Seconds = std::chrono::duration<double>;
 
 struct Settings {
   std::string url = "memory:bench";
+  // Leads to the same store, but takes longer; empty if there is none.
+  std::string far_url{};
   // The duration of one measurement.
   double seconds = 5;
   // How many leases are held to measure their cost.
@@ -48,10 +50,9 @@ struct Compared {
 };
 
 // Runs library and floor alternately, and compares adjacent runs, because the speed of machines and disks varies. Both
-// functions get a duration and return a rate.
+// functions get a duration and return a rate, or another measured value.
 template <typename Library, typename Floor>
-Compared compare(const Settings& settings, Library library, Floor floor) {
-  constexpr int rounds = 11;
+Compared compare(const Settings& settings, Library library, Floor floor, int rounds = 11) {
   const Seconds share(settings.seconds / rounds);
   std::vector<double> of_library;
   std::vector<double> of_floor;
@@ -66,15 +67,18 @@ Compared compare(const Settings& settings, Library library, Floor floor) {
   return {median(of_library), median(of_floor), median(ratios)};
 }
 
-// The parts, in the order in which they run.
-// First, because gRPC does not support a fork after its first use.
 void measure_contention_of_processes(const Settings& settings, Report& report);
-void measure_cycles(const Settings& settings, Report& report);
+void measure_disabled_waiters(const Settings& settings, Report& report);
+// Only with a far_url.
+void measure_far_waiter(const Settings& settings, Report& report);
+// Only for SQLite.
+void measure_start(const Settings& settings, Report& report);
 // Only for backends whose floor lists numbers of processes.
 void measure_processes(const Settings& settings, Report& report);
-void measure_contention(const Settings& settings, Report& report);
+void measure_cycles(const Settings& settings, Report& report);
 // The time of scripts on the server; only for Redis.
 void measure_scripts(const Settings& settings, Report& report);
+void measure_contention(const Settings& settings, Report& report);
 // Only for the memory backend: elsewhere the cost is within the noise.
 void measure_metrics(const Settings& settings, Report& report);
 void measure_growth(const Settings& settings, Report& report);

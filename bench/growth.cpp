@@ -4,14 +4,11 @@
 #include "bench.hpp"
 #include "held_keys.hpp"
 
-#include <asio/co_spawn.hpp>
-#include <asio/executor_work_guard.hpp>
-#include <asio/io_context.hpp>
-
 #include <atomic>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <semaphore>
 #include <thread>
 
@@ -29,14 +26,16 @@ double microseconds_per_cycle(Locks& locks, const Key& key, double seconds) {
   return Seconds(Clock::now() - start).count() * 1e6 / static_cast<double>(cycles);
 }
 
-// Callers that wait for one key, and wait again after each of their turns.
+// Callers that wait for a key, and wait again after each of their turns.
 class Crowd {
  public:
-  void add(const Locks& locks) {
-    locks.async_acquire("contested", patient, [this, locks](const std::exception_ptr& error, const Lease&) {
+  explicit Crowd(const Locks& locks) : locks_(locks) {}
+
+  void add(const Key& key) {
+    locks_.async_acquire(key, patient, [this, key](const std::exception_ptr& error, const Lease&) {
       if (error) return;
       ++turns_;
-      if (!stop_) add(locks);
+      if (!stop_) add(key);
     });
   }
   void stop() { stop_ = true; }
@@ -51,6 +50,7 @@ class Crowd {
   }
 
  private:
+  Locks locks_;
   std::atomic<long> turns_{0};
   std::atomic<bool> stop_{false};
 };
@@ -62,57 +62,80 @@ class Joins {
     ++count_;
     return *this;
   }
-  // Waits until there were so many, but not forever.
-  [[nodiscard]] bool wait_for(int count) const {
-    while (count_ < count && Clock::now() < give_up_at_) std::this_thread::sleep_for(1ms);
+  // Starts so many waiters, a limited number at a time. Returns whether all of them have joined within a minute.
+  template <typename StartWaiter>
+  [[nodiscard]] bool start(int waiters, StartWaiter start_waiter) const {
+    const int before = count_;
+    const auto give_up_at = Clock::now() + 60s;
+    for (int i = 0; i < waiters; ++i) {
+      start_waiter(static_cast<std::size_t>(i));
+      if (!wait_for(before + i + 1 - max_in_flight, give_up_at)) return false;
+    }
+    return wait_for(before + waiters, give_up_at);
+  }
+
+ private:
+  [[nodiscard]] bool wait_for(int count, Clock::time_point give_up_at) const {
+    while (count_ < count && Clock::now() < give_up_at) std::this_thread::sleep_for(1ms);
     if (count_ >= count) return true;
-    std::fprintf(stderr, "only %d waiters could join a queue within 30 s\n", count_.load());
+    std::fprintf(stderr, "only %d waiters could join a queue in time\n", count_.load());
     return false;
   }
 
- private:
-  const Clock::time_point give_up_at_ = Clock::now() + 30s;
   std::atomic<int> count_{0};
 };
 
-// Forwards to a backend that several clients can share, so that thousands of clients need no connections of their own.
-class SharedBackend : public Backend {
+// Forwards to a backend, and counts the waiters that join a queue there.
+class CountingBackend : public Backend {
  public:
-  SharedBackend(std::shared_ptr<Backend> shared, Joins& joins) : shared_(std::move(shared)), joins_(joins) {}
+  // replaced: if given, all keys become this one. A client that waits for many keys then has as many places in one
+  // queue, like many clients that wait for one key.
+  CountingBackend(std::unique_ptr<Backend> backend, Joins& joins, std::optional<Key> replaced = std::nullopt)
+      : backend_(std::move(backend)), joins_(joins), replaced_(std::move(replaced)) {}
 
-  [[nodiscard]] Capabilities capabilities() const override { return shared_->capabilities(); }
+  [[nodiscard]] Capabilities capabilities() const override { return backend_->capabilities(); }
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
-    return shared_->acquire(request, limits);
+    const AcquireRequest changed = stored(request);
+    co_return co_await backend_->acquire(changed, limits);
   }
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    return shared_->release(id, limits);
+    return backend_->release(id, limits);
   }
   asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                       const CallLimits& limits) override {
-    return shared_->extend(id, ttl, limits);
+    return backend_->extend(id, ttl, limits);
   }
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
-    return shared_->is_locked(key, limits);
+    return backend_->is_locked(stored(key), limits);
   }
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    return shared_->lookup(key, limits);
+    return backend_->lookup(stored(key), limits);
   }
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    return shared_->lookup(id, limits);
+    return backend_->lookup(id, limits);
   }
   asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits) override {
-    return shared_->retract(request, limits);
+    const AcquireRequest changed = stored(request);
+    co_await backend_->retract(changed, limits);
   }
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
-    auto ticket = co_await shared_->join(key, waiter, std::move(wake), limits);
+    auto ticket = co_await backend_->join(stored(key), waiter, std::move(wake), limits);
     ++joins_;
     co_return ticket;
   }
+  asio::awaitable<void> close(const CallLimits& limits) override { return backend_->close(limits); }
 
  private:
-  const std::shared_ptr<Backend> shared_;
+  [[nodiscard]] const Key& stored(const Key& key) const { return replaced_ ? *replaced_ : key; }
+  [[nodiscard]] AcquireRequest stored(AcquireRequest request) const {
+    if (replaced_) request.key = *replaced_;
+    return request;
+  }
+
+  const std::unique_ptr<Backend> backend_;
   Joins& joins_;
+  const std::optional<Key> replaced_;
 };
 
 // Always includes the first count.
@@ -144,9 +167,9 @@ void report_memory(Report& report, const std::string& name, int waiters, double 
 void measure_waiters_of_one_client(const Settings& settings, Report& report, double share) {
   for (const int waiters : up_to({1, 8, 64, 512, 10'000}, std::max(512, settings.leases / 10))) {
     auto locks = open(settings.url);
-    Crowd crowd;
+    Crowd crowd(locks);
     const double before = allocated_bytes();
-    for (int i = 0; i < waiters + 1; ++i) crowd.add(locks);
+    for (int i = 0; i < waiters + 1; ++i) crowd.add("contested");
     report_memory(report, std::to_string(waiters) + " waiters of one client on one key", waiters, before);
     report.add({.group = "growth: a hand-off with more waiters of one client on the key",
                 .name = std::to_string(waiters) + " waiters",
@@ -158,82 +181,102 @@ void measure_waiters_of_one_client(const Settings& settings, Report& report, dou
 }
 
 // Each waiter has its own place in the store's queue.
-void measure_waiting_clients(const Settings& settings, Report& report, double share) {
+void measure_places(const Settings& settings, Report& report, double share) {
   for (const int waiters : up_to({2, 8, 64, 512, 10'000}, settings.leases / 10)) {
-    asio::io_context context;
-    const std::shared_ptr<Backend> backend = backend_of(settings);
     Joins joins;
-    std::vector<Locks> clients;
-    for (int i = 0; i < waiters; ++i) {
-      clients.push_back(open_on(context.get_executor(), std::make_unique<SharedBackend>(backend, joins)));
-    }
-    auto work = asio::make_work_guard(context);
-    std::jthread runs([&] { context.run(); });
-    Crowd crowd;
-    bool all_joined = true;
+    Locks locks(std::make_unique<CountingBackend>(backend_of(settings), joins, "contested"));
+    Crowd crowd(locks);
     {
       auto gate = open(settings.url);
       const auto closed = gate.acquire("contested", {.ttl = 10min});
-      for (int i = 0; i < waiters && all_joined; ++i) {
-        crowd.add(clients[static_cast<std::size_t>(i)]);
-        all_joined = joins.wait_for(i + 1 - max_in_flight);
+      if (!joins.start(waiters, [&](std::size_t i) { crowd.add(numbered("contested", i)); })) {
+        locks.close();
+        break;
       }
-      all_joined = all_joined && joins.wait_for(waiters);
     }
-    if (all_joined) {
-      report.add({.group = "growth: a hand-off with more waiting clients",
-                  .name = std::to_string(waiters) + " clients",
-                  .value = crowd.microseconds_per_turn(share),
-                  .unit = "us"});
-    }
+    report.add({.group = "growth: a hand-off with more waiting clients",
+                .name = std::to_string(waiters) + " clients",
+                .value = crowd.microseconds_per_turn(share),
+                .unit = "us"});
     crowd.stop();
-    InFlight closing;
-    for (const auto& client : clients) {
-      closing.begin();
-      client.async_close([&](const std::exception_ptr&, bool) { closing.end(); });
-    }
-    closing.wait();
-    asio::co_spawn(context, backend->close({{}, Clock::now() + 2s}), [&](const std::exception_ptr&) { work.reset(); });
+    locks.close();
   }
 }
 
+// Waiters for the keys "waited for 0", "waited for 1" and so on, all of which are held.
+class WaitedForKeys {
+ public:
+  WaitedForKeys(const Settings& settings, int keys)
+      : keys_(keys),
+        holder_(open(settings.url)),
+        held_(holder_, name),
+        waiting_(std::make_unique<CountingBackend>(backend_of(settings), joins_)) {}
+
+  // All keys must be free.
+  void hold() {
+    held_.release_all();
+    held_.grow_to(static_cast<std::size_t>(keys_));
+  }
+  // Returns whether all waiters could join.
+  bool join() {
+    return joins_.start(keys_, [this](std::size_t i) {
+      waiting_.async_acquire(numbered(name, i), patient,
+                             [this](const std::exception_ptr&, const Lease&) { turns_.release(); });
+    });
+  }
+  // Hands off key after key, but not longer than until then. Returns their number.
+  std::size_t hand_off(Clock::time_point end) {
+    std::size_t count = 0;
+    for (; count < static_cast<std::size_t>(keys_) && Clock::now() < end; ++count) {
+      held_.release(count);
+      turns_.acquire();
+    }
+    return count;
+  }
+  Locks& holder() { return holder_; }
+  void close() { waiting_.close(); }
+
+ private:
+  static constexpr const char* name = "waited for";
+
+  const int keys_;
+  Joins joins_;
+  std::counting_semaphore<> turns_{0};
+  Locks holder_;
+  HeldKeys held_;
+  Locks waiting_;
+};
+
 void measure_keys_with_a_waiter(const Settings& settings, Report& report, double share) {
   for (const int keys : up_to({100, 1000, 10'000}, settings.leases / 10)) {
-    const auto count = static_cast<std::size_t>(keys);
-    auto holder = open(settings.url);
-    Joins joins;
-    Locks waiting(std::make_unique<SharedBackend>(backend_of(settings), joins));
-    HeldKeys held(holder, "waited for");
-    held.grow_to(count);
-    std::counting_semaphore<> turns{0};
+    WaitedForKeys waited_for(settings, keys);
+    waited_for.hold();
     const double before = allocated_bytes();
-    bool all_joined = true;
-    for (int i = 0; i < keys && all_joined; ++i) {
-      waiting.async_acquire(numbered("waited for", static_cast<std::size_t>(i)), patient,
-                            [&](const std::exception_ptr&, const Lease&) { turns.release(); });
-      all_joined = joins.wait_for(i + 1 - max_in_flight);
+    bool all_joined = waited_for.join();
+    if (all_joined) {
+      report_memory(report, std::to_string(keys) + " keys with a waiter each", keys, before);
+      const std::string name = std::to_string(keys) + " keys";
+      report.add({.group = "growth: a blocking cycle with a waiter on each of other keys",
+                  .name = name,
+                  .value = microseconds_per_cycle(waited_for.holder(), "free", share),
+                  .unit = "us"});
+      Seconds spent{};
+      std::size_t handed_off = 0;
+      for (;;) {
+        const auto start = Clock::now();
+        handed_off += waited_for.hand_off(start + std::chrono::duration_cast<Clock::duration>(Seconds(share) - spent));
+        spent += Clock::now() - start;
+        if (spent.count() >= share || !all_joined) break;
+        waited_for.hold();
+        all_joined = waited_for.join();
+      }
+      report.add({.group = "growth: a hand-off with a waiter on each of other keys",
+                  .name = name,
+                  .value = spent.count() * 1e6 / static_cast<double>(handed_off),
+                  .unit = "us"});
     }
-    if (!all_joined || !joins.wait_for(keys)) {
-      waiting.close();
-      break;
-    }
-    report_memory(report, std::to_string(keys) + " keys with a waiter each", keys, before);
-    const std::string name = std::to_string(keys) + " keys";
-    report.add({.group = "growth: a blocking cycle with a waiter on each of other keys",
-                .name = name,
-                .value = microseconds_per_cycle(holder, "free", share),
-                .unit = "us"});
-    const auto start = Clock::now();
-    std::size_t handed_off = 0;
-    for (; handed_off < count && Seconds(Clock::now() - start).count() < share; ++handed_off) {
-      held.release(handed_off);
-      turns.acquire();
-    }
-    report.add({.group = "growth: a hand-off with a waiter on each of other keys",
-                .name = name,
-                .value = Seconds(Clock::now() - start).count() * 1e6 / static_cast<double>(handed_off),
-                .unit = "us"});
-    waiting.close();
+    waited_for.close();
+    if (!all_joined) break;
   }
 }
 
@@ -253,7 +296,7 @@ void measure_growth(const Settings& settings, Report& report) {
   const double share = settings.seconds / 5;
   measure_held_keys(settings, report, share);
   measure_waiters_of_one_client(settings, report, share);
-  measure_waiting_clients(settings, report, share);
+  measure_places(settings, report, share);
   measure_keys_with_a_waiter(settings, report, share);
   measure_long_keys(settings, report, share);
 }

@@ -42,7 +42,7 @@ class HeldKeys {
     InFlight acquires;
     for (std::size_t i = before; i < count; ++i) {
       acquires.begin();
-      locks_.async_acquire(numbered(name_, i), {.ttl = 10min},
+      locks_.async_acquire(numbered(name_, i), {.ttl = 1h},
                            [this, i, &acquires](const std::exception_ptr&, Lease lease) {
                              leases_[i] = std::move(lease);
                              acquires.end();

@@ -1,6 +1,7 @@
 // The cost of leases while they are held.
 
 #include "bench.hpp"
+#include "held_keys.hpp"
 
 #include <malloc.h>
 
@@ -28,11 +29,10 @@ void measure_held_leases(const Settings& settings, Report& report) {
   const std::string group = "leases that are held";
   {
     auto locks = open(settings.url);
-    std::vector<Lease> leases;
-    leases.reserve(static_cast<std::size_t>(settings.leases));
-    (void)locks.acquire("warm");
+    HeldKeys held(locks, "held");
+    held.grow_to(1);
     const double before = allocated_bytes();
-    for (int i = 0; i < settings.leases; ++i) leases.push_back(locks.acquire("held " + std::to_string(i), {.ttl = 1h}));
+    held.grow_to(static_cast<std::size_t>(settings.leases));
     report.add({.group = group,
                 .name = std::to_string(settings.leases) + " held, memory each",
                 .value = (allocated_bytes() - before) / settings.leases,
@@ -41,11 +41,12 @@ void measure_held_leases(const Settings& settings, Report& report) {
   {
     const int renewed = std::max(1, settings.leases / 10);
     auto locks = open(settings.url);
+    // The ttl is three times the measured period, so that each lease is renewed once in it.
+    const auto ttl =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(std::max(0.3, 3 * settings.seconds)));
+    // One after the other, so that their renewals are spread over time, too.
     std::vector<Lease> leases;
     for (int i = 0; i < renewed; ++i) {
-      // The ttl is three times the measured period, so that each lease is renewed once in it.
-      const auto ttl =
-          std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(std::max(0.3, 3 * settings.seconds)));
       leases.push_back(locks.acquire("renewed " + std::to_string(i), {.ttl = ttl, .auto_extend = true}));
     }
     const double before = cpu_seconds();

@@ -3,27 +3,57 @@
 #include "bench.hpp"
 #include "floor.hpp"
 
+#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
+#include <iterator>
 #include <stdexcept>
+#include <string_view>
 
 namespace {
 
-constexpr const char* help = R"(usage: syncguard_bench [--url URL] [--seconds S] [--leases N] [--json FILE]
+constexpr const char* help =
+    R"(usage: syncguard_bench [--url URL] [--far-url URL] [--only PART] [--seconds S] [--leases N] [--json FILE]
 
   --url URL      the backend to measure (memory:bench)
+  --far-url URL  the same store, reached through a slow connection, to measure a waiter that is far away
+  --only PART    measure only one part: processes, waiters, cycles, scripts, hand-offs, metrics, growth, leases
   --seconds S    duration of each measurement; hand-offs take twice as long (5)
   --leases N     number of leases to hold when their cost is measured; a tenth of that waits (100000)
   --json FILE    also write the results to FILE
 )";
 
+using namespace syncguard::bench;
+
+struct Part {
+  std::string_view name;
+  void (*measure)(const Settings& settings, Report& report);
+};
+
+// Processes first, because gRPC does not support a fork after its first use.
+constexpr Part parts[] = {
+    {"processes", measure_contention_of_processes},
+    {"waiters", measure_disabled_waiters},
+    {"cycles", measure_cycles},
+    {"processes", measure_processes},
+#ifdef SYNCGUARD_COMMAND
+    {"processes", measure_start},
+#endif
+#ifdef SYNCGUARD_HAS_REDIS
+    {"scripts", measure_scripts},
+#endif
+    {"hand-offs", measure_contention},
+    {"waiters", measure_far_waiter},
+    {"metrics", measure_metrics},
+    {"growth", measure_growth},
+    {"leases", measure_held_leases},
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace syncguard::bench;
   Settings settings;
+  std::string only;
   std::string json;
   try {
     for (int i = 1; i < argc; ++i) {
@@ -36,6 +66,13 @@ int main(int argc, char** argv) {
       const std::string value = argv[++i];
       if (option == "--url") {
         settings.url = value;
+      } else if (option == "--far-url") {
+        settings.far_url = value;
+      } else if (option == "--only") {
+        only = value;
+        if (std::ranges::find(parts, only, &Part::name) == std::end(parts)) {
+          throw std::invalid_argument("unknown part: " + only);
+        }
       } else if (option == "--seconds") {
         settings.seconds = std::stod(value);
       } else if (option == "--leases") {
@@ -54,16 +91,9 @@ int main(int argc, char** argv) {
   try {
     set_up(settings);
     Report report;
-    measure_contention_of_processes(settings, report);
-    measure_cycles(settings, report);
-    measure_processes(settings, report);
-#ifdef SYNCGUARD_HAS_REDIS
-    if (settings.url.starts_with("redis")) measure_scripts(settings, report);
-#endif
-    measure_contention(settings, report);
-    if (settings.url.starts_with("memory")) measure_metrics(settings, report);
-    measure_growth(settings, report);
-    measure_held_leases(settings, report);
+    for (const auto& part : parts) {
+      if (only.empty() || only == part.name) part.measure(settings, report);
+    }
     if (!json.empty()) report.write_json(json, settings.url);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "syncguard_bench: %s\n", error.what());

@@ -40,6 +40,7 @@ double nanoseconds_per_operation(const Locks& locks, int threads, Seconds durati
 }  // namespace
 
 void measure_metrics(const Settings& settings, Report& report) {
+  if (!settings.url.starts_with("memory")) return;
   constexpr int rounds = 51;
   const std::string group = "cost of Metrics";
   const Metrics metrics;

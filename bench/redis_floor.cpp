@@ -75,6 +75,7 @@ Floor redis_floor(const std::string& text) {
 }
 
 void measure_scripts(const Settings& settings, Report& report) {
+  if (!settings.url.starts_with("redis")) return;
   BackendUrl url(settings.url);
   const auto options = redis::options_of(url);
   Connection connection(options);

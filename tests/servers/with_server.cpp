@@ -1,7 +1,9 @@
 // For examples and benchmarks: starts a private server, runs a program, stops the server and returns the program's exit
-// code. Each argument {} of the program is replaced by the server's URL. Usage: with_server
+// code. Each argument {} of the program is replaced by the server's URL, and {far} by a URL that leads to the same
+// server with a delay of 80 ms in each direction (Redis and PostgreSQL). Usage: with_server
 // sqlite|redis|postgres|firestore PROGRAM [ARGUMENTS...]
 
+#include "servers/counting_proxy.hpp"
 #include "support/temporary_folder.hpp"
 
 #if SYNCGUARD_HAS_REDIS
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -29,10 +32,13 @@
 namespace syncguard::testing {
 namespace {
 
-int run(std::vector<std::string> command, const std::string& url) {
+constexpr std::chrono::milliseconds delay_of_far_url{80};
+
+int run(std::vector<std::string> command, const std::string& url, const std::string& far_url = "") {
   std::vector<char*> arguments;
   for (auto& argument : command) {
     if (argument == "{}") argument = url;
+    if (argument == "{far}") argument = far_url;
     arguments.push_back(argument.data());
   }
   arguments.push_back(nullptr);
@@ -59,14 +65,17 @@ int run_with_server(const std::string& name, const std::vector<std::string>& com
 #if SYNCGUARD_HAS_REDIS
   if (name == "redis") {
     const RedisServer server;
-    return run(command, server.plain_url());
+    const CountingProxy proxy(server.port(), delay_of_far_url);
+    return run(command, server.plain_url(), "redis://127.0.0.1:" + std::to_string(proxy.port()));
   }
 #endif
 #if SYNCGUARD_HAS_POSTGRES
   if (name == "postgres") {
     // As durable as a server in production, and with a connection for each process of a benchmark.
     const PostgresServer server({.configuration = {"fsync = on", "max_connections = 300", "shared_buffers = 128MB"}});
-    return run(command, server.unix_url());
+    const CountingProxy proxy(server.port(), delay_of_far_url);
+    return run(command, server.unix_url(),
+               "postgres://postgres@127.0.0.1:" + std::to_string(proxy.port()) + "/postgres");
   }
 #endif
 #if SYNCGUARD_HAS_FIRESTORE
