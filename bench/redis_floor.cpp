@@ -82,30 +82,35 @@ void measure_scripts(const Settings& settings, Report& report) {
   Locks locks = open(settings.url);
   constexpr std::size_t calls = 2000;
   std::vector<Lease> leases;
-  const auto measure = [&](const std::string& name, const auto& send) {
+  const auto time_of_scripts = [&](const auto& send) {
     connection.run({"CONFIG", "RESETSTAT"});
     send();
     const auto stats = connection.run({"INFO", "commandstats"});
     const std::string field = "usec_per_call=";
     const auto script = stats.find("cmdstat_evalsha:");
     if (script == std::string::npos) throw std::runtime_error("Redis does not report the cost of scripts");
-    report.add({.group = "time of one script on the server",
-                .name = name,
-                .value = std::stod(stats.substr(stats.find(field, script) + field.size())),
-                .unit = "us"});
+    return std::stod(stats.substr(stats.find(field, script) + field.size()));
   };
-  // A busy server: its processor's caches stay warm.
+  const auto add = [&](const std::string& name, double time) {
+    report.add({.group = "time of one script on the server", .name = name, .value = time, .unit = "us"});
+  };
+  // A busy server: its processor's caches stay warm. The median of several measurements, because other work on the
+  // machine slows some of them down.
   HeldKeys held(locks, "script");
-  measure("acquire and release, 256 in flight", [&] {
-    for (std::size_t i = 0; i < calls / 20; ++i) {
-      held.grow_to(256);
-      held.release_all();
-    }
-  });
+  std::vector<double> times;
+  for (int i = 0; i < 11; ++i) {
+    times.push_back(time_of_scripts([&] {
+      for (std::size_t round = 0; round < calls / 100; ++round) {
+        held.grow_to(256);
+        held.release_all();
+      }
+    }));
+  }
+  add("acquire and release, 256 in flight", median(times));
   const auto measure_one_by_one = [&](const std::string& name, const auto& step) {
-    measure(name, [&] {
-      for (std::size_t i = 0; i < calls; ++i) step(i);
-    });
+    add(name, time_of_scripts([&] {
+          for (std::size_t i = 0; i < calls; ++i) step(i);
+        }));
   };
   measure_one_by_one("acquire", [&](std::size_t i) { leases.push_back(locks.acquire(numbered("script", i))); });
   measure_one_by_one("acquire, contended", [&](std::size_t i) { (void)locks.try_acquire(numbered("script", i)); });
