@@ -57,15 +57,15 @@ struct SuspendedHandler final : Suspended {
   Handler handler;
 };
 
-// Requests are collected, because one write for many is cheaper. But not more than these: the server would be idle
-// until the client has handled all its replies, and the client until the server has replied to all its requests.
-constexpr std::size_t enough_to_send = 8;
-
 }  // namespace
 
 struct Connection::Socket {
   Socket(Address server, std::shared_ptr<Stream> new_stream, ReplyReader reply_reader)
       : address(std::move(server)), stream(std::move(new_stream)), reader(std::move(reply_reader)) {}
+
+  // Requests are collected, because one write for many is cheaper. But not more than these: the server would be idle
+  // until the client has handled all its replies, and the client until the server has replied to all its requests.
+  [[nodiscard]] std::size_t enough_to_send() const noexcept { return std::max<std::size_t>(8, sent.size() / 8); }
 
   std::uint64_t number = 0;
   // Failed attempts to connect before this one.
@@ -137,7 +137,7 @@ void Connection::submit(const RequestPtr& request, std::unique_ptr<Suspended> ca
   watch(std::min(request->deadline(), Clock::now() + options_->silence_timeout));
   if (!socket_) {
     start_connecting();
-  } else if (sending == Sending::at_once || unsent_.size() >= enough_to_send) {
+  } else if (sending == Sending::at_once || unsent_.size() >= socket_->enough_to_send()) {
     flush(lock, SocketPtr(socket_));
   } else {
     flush_soon();
@@ -386,7 +386,7 @@ void Connection::process_input(const SocketPtr& socket, std::string_view bytes) 
     deliver(*socket, *reply);
     if (!collects) continue;
     Lock lock(mutex_);
-    if (unsent_.size() < enough_to_send) continue;
+    if (unsent_.size() < socket->enough_to_send()) continue;
     socket->writing = false;
     flush(lock, socket);
     collects = !std::exchange(socket->writing, true);
