@@ -45,7 +45,12 @@ void TurnPoll::remove(const LockId& id) {
 
 void TurnPoll::set_place(const LockId& id, std::string place) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = entries_.find(id); found != entries_.end()) found->second.place = std::move(place);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  auto& entry = found->second;
+  // Other waiters may be ahead of it now.
+  if (!place.empty() && place != entry.place) entry.rounds_left_out = 0;
+  entry.place = std::move(place);
 }
 
 asio::awaitable<void> TurnPoll::poll_until_empty(Actions actions) {

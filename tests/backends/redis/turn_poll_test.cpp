@@ -3,6 +3,7 @@
 #include "backends/redis/scripts.hpp"
 
 #include <asio/io_context.hpp>
+#include <asio/post.hpp>
 
 #include <gtest/gtest.h>
 
@@ -82,6 +83,25 @@ TEST(RedisTurnPoll, LeavesOutWaitersForAsManyRoundsAsTheServerSays) {
   context.run();
   EXPECT_GT(of_patient, rounds / 20);
   EXPECT_LT(of_patient, rounds / 5);
+}
+
+TEST(RedisTurnPoll, DoesNotLeaveOutAWaiterWithANewPlace) {
+  asio::io_context context;
+  const auto turn_poll = std::make_shared<TurnPoll>(Log(), Names("syncguard"));
+  const auto waiter = LockId::generate();
+  int polls = 0;
+  const auto answer = [&](const Arguments&) -> asio::awaitable<Reply> {
+    if (++polls == 3) turn_poll->close();
+    // Set after the answer arrived, which says to leave it out for hours.
+    asio::post(context, [&, place = std::to_string(polls)] { turn_poll->set_place(waiter, place); });
+    Reply reply;
+    reply.kind = Reply::Kind::array;
+    reply.elements.push_back({.kind = Reply::Kind::integer, .integer = -1'000'000});
+    co_return reply;
+  };
+  turn_poll->add(context.get_executor(), {.run = answer, .wake = [](const LockId&) {}}, waiter, {.key = "key"});
+  context.run_for(std::chrono::seconds(60));
+  EXPECT_EQ(polls, 3);
 }
 
 }  // namespace
