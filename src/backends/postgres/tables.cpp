@@ -103,6 +103,7 @@ Tables::Functions Tables::functions() const {
     text = replaced(std::move(text), "{find_held_lock}", sql::find_held_lock);
     text = replaced(std::move(text), "{pass_turn_of_held_key}", sql::pass_turn_of_held_key);
     text = replaced(std::move(text), "{front_of_queue}", sql::front_of_queue);
+    text = replaced(std::move(text), "{turns}", sql::turns);
     // The dollar quote must not occur in the function's text, which contains table names. A name cannot contain its own
     // hash.
     text = replaced(std::move(text), "$function$", "$syncguard_" + hash + "$");

@@ -197,6 +197,7 @@ class PostgresLiveness : public Postgres {
              {"{clock_fence}", "1"},
              {"{pass_turn_of_held_key}", std::string(sql::pass_turn_of_held_key)},
              {"{front_of_queue}", std::string(sql::front_of_queue)},
+             {"{turns}", std::string(sql::turns)},
              {"{acquire_function}", "live_acquire"},
              {"{release_function}", "live_release"},
              {"{extend_function}", "live_extend"},

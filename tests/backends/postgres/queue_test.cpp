@@ -36,6 +36,20 @@ struct PostgresQueue : Postgres {
   }
 };
 
+// The functions read only the front of the queue.
+TEST_F(PostgresQueue, TurnsBehindManyDeadWaitersAreSeen) {
+  server.execute(
+      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) SELECT 'key', 'dead ' || n, 0 FROM "
+      "generate_series(1, 150) n");
+  auto locks = client();
+  EXPECT_TRUE(succeeds_once([&] {
+    server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES ('key', $1, " +
+                       server_now + ", " + server_now + " + 300)",
+                   {LockId::generate().str()});
+    return !locks.try_acquire("key");
+  })) << "the key is reserved";
+}
+
 TEST_F(PostgresQueue, WaiterThatLostItsTurnIsWokenByNextRelease) {
   auto locks = client();
   auto waiter = client();

@@ -53,9 +53,10 @@ BEGIN
     remaining := held_until - now_ms;
   ELSE
     -- A reservation lasts at most 300 ms. One that ends later was made before the clock was set back.
-    SELECT min(front.turn_until_ms) FILTER (WHERE front.waiter <> token AND front.turn_until_ms BETWEEN now_ms + 1 AND now_ms + 300) - now_ms,
+    SELECT min(front.turn_until_ms)
+        FILTER (WHERE front.waiter <> token AND front.turn_until_ms BETWEEN now_ms + 1 AND now_ms + 300) - now_ms,
       bool_or(front.turn_until_ms BETWEEN 1 AND now_ms)
-    INTO remaining, has_lapsed_turns FROM {front_of_queue};
+    INTO remaining, has_lapsed_turns FROM {turns};
     IF remaining IS NOT NULL THEN
       verdict := 0;
       RETURN;
@@ -96,7 +97,7 @@ BEGIN
   DELETE FROM {waiters} AS w WHERE w.waiter = token;
   IF has_lapsed_turns THEN
     DELETE FROM {waiters} AS w WHERE w.position = ANY (ARRAY(
-      SELECT front.position FROM {front_of_queue} WHERE front.turn_until_ms BETWEEN 1 AND now_ms));
+      SELECT front.position FROM {turns} WHERE front.turn_until_ms BETWEEN 1 AND now_ms));
   END IF;
 END
 $function$;
@@ -202,10 +203,16 @@ END
 $function$;
 
 -- name: front_of_queue
--- The oldest waiters, among which are those with a turn. Not all of them, because there may be thousands. For the range of one key, see
--- pass_turn_of_held_key.
+-- The oldest waiters. Not all of them, because there may be thousands. For the range of one key, see pass_turn_of_held_key.
 (SELECT waiter.position, waiter.waiter, waiter.seen_at_ms, waiter.turn_until_ms FROM {waiters} AS waiter
       WHERE waiter.key >= storage_key AND waiter.key <= storage_key ORDER BY waiter.key, waiter.position LIMIT 100) AS front
+
+-- name: turns
+-- The oldest waiters that have a turn or can get one. Those with a turn are ahead of the others, so all turns are among them.
+(SELECT waiter.position, waiter.waiter, waiter.turn_until_ms FROM {waiters} AS waiter
+      WHERE waiter.key >= storage_key AND waiter.key <= storage_key
+        AND (waiter.turn_until_ms > 0 OR waiter.turn_until_ms IS NULL AND waiter.seen_at_ms > now_ms - 30000)
+      ORDER BY waiter.key, waiter.position LIMIT 100) AS front
 
 -- name: check_transaction
 -- Starts every function.

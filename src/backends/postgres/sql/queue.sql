@@ -42,10 +42,11 @@ WITH moment AS MATERIALIZED (
 ), mine AS MATERIALIZED (
   SELECT key, waiter, turn_until_ms FROM {waiters} WHERE waiter = ANY($1::text[])
 ), free AS MATERIALIZED (
-  -- Only the oldest waiters are read: those with a turn are among them, and there may be thousands.
+  -- Only the oldest waiters that are alive or were woken are read: those with a turn are among them, and there may be thousands.
   SELECT awaited.key FROM (SELECT DISTINCT key FROM mine) AS awaited, moment, LATERAL (
     SELECT bool_or(turn_until_ms <= now) AS lapsed, bool_or(turn_until_ms > now AND turn_until_ms <= now + 300) AS reserved
-    FROM (SELECT turn_until_ms FROM {waiters} WHERE key >= awaited.key AND key <= awaited.key ORDER BY key, position LIMIT 100) AS front
+    FROM (SELECT turn_until_ms FROM {waiters} WHERE key >= awaited.key AND key <= awaited.key
+      AND (turn_until_ms IS NOT NULL OR seen_at_ms > now - 30000) ORDER BY key, position LIMIT 100) AS front
   ) AS turns
   WHERE turns.lapsed AND NOT coalesce(turns.reserved, false)
     AND NOT EXISTS (SELECT FROM {locks} AS locks WHERE locks.key = awaited.key AND locks.expires_at_ms > now - 1000)
