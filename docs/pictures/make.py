@@ -182,7 +182,7 @@ REASONS = {
         "1.76 to 1.87 between runs: the server is at its limit, and cheaper scripts help the floor, too",
     ("redis", GROWTH): "1.3 to 1.6 between runs, with another row each time",
     ("postgres", "1 blocking caller"): "0.90 to 0.95 between runs",
-    ("postgres", "8 processes"): "394 to 399 in three runs: a hand-off waits for an fsync and for NOTIFY, after which the server wakes all "
+    ("postgres", "8 processes"): "350 to 399 between runs, as the disk varies: a hand-off waits for an fsync and for NOTIFY, after which the server wakes all "
                                  "eight listeners; neither one call less per turn nor a channel for each client changed that",
     ("postgres", "10 blocking threads, one client"):
         "0.84 to 1.00 between runs: ten threads, ten server processes and two cores; faster functions make the library's own work count for more",
