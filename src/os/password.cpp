@@ -1,5 +1,7 @@
 #include "os/password.hpp"
 
+#include "os/descriptor.hpp"
+
 #include <syncguard/error.hpp>
 
 #include <fcntl.h>
@@ -27,37 +29,21 @@ constexpr std::chrono::seconds command_timeout{30};
 
 [[noreturn]] void fail(const std::string& message) { throw LockError(ErrorCode::service_unavailable, message); }
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) noexcept : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(); }
-  [[nodiscard]] int number() const noexcept { return number_; }
-  void reset() noexcept {
-    if (number_ >= 0) close(number_);
-    number_ = -1;
-  }
-
- private:
-  int number_;
-};
-
 // A shell in its own process group, with its output in a pipe.
 class Command {
  public:
   explicit Command(const std::string& command) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("cannot run the password command: no pipe");
-    Descriptor input(ends[1]);
-    output_.emplace(ends[0]);
+    const Descriptor input(ends[1]);
+    output_ = Descriptor(ends[0]);
     // Only our end. The command's end stays blocking, as commands expect.
     if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) fail("cannot run the password command: no pipe");
 
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, input.number(), STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, input.get(), STDOUT_FILENO);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     // The library's threads block signals, and a program may ignore some: the command starts with no signal blocked or
@@ -102,7 +88,7 @@ class Command {
       const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
       if (left <= milliseconds(0)) fail("the password command did not finish within 30 s");
       constexpr milliseconds poll_interval{10};
-      pollfd readable{.fd = output_->number(), .events = POLLIN, .revents = 0};
+      pollfd readable{.fd = output_.get(), .events = POLLIN, .revents = 0};
       (void)poll(&readable, 1, static_cast<int>(std::min(left, poll_interval).count()));
     }
   }
@@ -146,7 +132,7 @@ class Command {
   bool read_available(std::string& output) const {
     for (;;) {
       std::array<char, 4096> buffer{};
-      const auto size = read(output_->number(), buffer.data(), buffer.size());
+      const auto size = read(output_.get(), buffer.data(), buffer.size());
       if (size == 0) return true;
       if (size < 0 && errno == EINTR) continue;
       if (size < 0 && errno == EAGAIN) return false;
@@ -156,7 +142,7 @@ class Command {
     }
   }
 
-  std::optional<Descriptor> output_;
+  Descriptor output_;
   pid_t process_ = -1;
   bool running_ = true;
 };

@@ -42,13 +42,13 @@ namespace {
 constexpr int folder_flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 // Does not follow links: the path was resolved, so any link left dangles, or was created in the meantime.
-Descriptor open_below(const Descriptor& parent, const std::string& name) {
-  Descriptor folder(openat(parent.get(), name.c_str(), folder_flags));
+os::Descriptor open_below(const os::Descriptor& parent, const std::string& name) {
+  os::Descriptor folder(openat(parent.get(), name.c_str(), folder_flags));
   if (!folder && errno == ENOENT) {
     if (mkdirat(parent.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
       fail(errno, "cannot create the folder of the database");
     }
-    folder = Descriptor(openat(parent.get(), name.c_str(), folder_flags));
+    folder = os::Descriptor(openat(parent.get(), name.c_str(), folder_flags));
   }
   if (folder) return folder;
   const int error = errno;
@@ -57,7 +57,7 @@ Descriptor open_below(const Descriptor& parent, const std::string& name) {
   fail(error, "cannot open the folder of the database");
 }
 
-struct stat status_of(const Descriptor& file) {
+struct stat status_of(const os::Descriptor& file) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) fail(errno, "cannot open the folder of the database");
   return status;
@@ -85,7 +85,7 @@ std::filesystem::path without_links(const std::filesystem::path& path) {
   return std::filesystem::absolute(error ? path : canonical);
 }
 
-FileSystem file_system_of(const Descriptor& file) {
+FileSystem file_system_of(const os::Descriptor& file) {
   struct statfs system {};
   if (fstatfs(file.get(), &system) != 0) return FileSystem::local;
   // Converted to unsigned first: where f_type is an int, SMB's number would be negative.
@@ -96,7 +96,7 @@ FileSystem file_system_of(const Descriptor& file) {
   return file_system_in_user_space(mounts, status.st_dev);
 }
 
-void refuse_network_file_system(const Descriptor& file) {
+void refuse_network_file_system(const os::Descriptor& file) {
   if (file_system_of(file) == FileSystem::networked) {
     throw LockError(
         ErrorCode::invalid_argument,
@@ -107,8 +107,8 @@ void refuse_network_file_system(const Descriptor& file) {
 
 }  // namespace
 
-Descriptor open_folder(const std::filesystem::path& path) {
-  Descriptor folder(open("/", folder_flags));
+os::Descriptor open_folder(const std::filesystem::path& path) {
+  os::Descriptor folder(open("/", folder_flags));
   if (!folder) fail(errno, "cannot open the folder of the database");
   const uid_t owner_of_root = status_of(folder).st_uid;
   const bool is_root = geteuid() == 0;
@@ -159,12 +159,8 @@ FileSystem file_system_in_user_space(std::istream& mounts, dev_t device) {
 }
 
 FileSystem file_system_of(const std::filesystem::path& place) {
-  const Descriptor file(open(place.c_str(), O_PATH | O_CLOEXEC));
+  const os::Descriptor file(open(place.c_str(), O_PATH | O_CLOEXEC));
   return file ? file_system_of(file) : FileSystem::local;
-}
-
-Descriptor::~Descriptor() {
-  if (number_ >= 0) close(number_);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -180,8 +176,8 @@ std::optional<struct stat> Folder::status(const std::string& name) const {
   fail(errno, "cannot open the database");
 }
 
-Descriptor Folder::open_file(const std::string& name, int flags, mode_t mode) const noexcept {
-  return Descriptor(openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode));
+os::Descriptor Folder::open_file(const std::string& name, int flags, mode_t mode) const noexcept {
+  return os::Descriptor(openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode));
 }
 
 void Folder::expect_own_files() const {

@@ -1,6 +1,8 @@
 // Checks, creates and opens the files of the SQLite backend before SQLite uses them.
 #pragma once
 
+#include "os/descriptor.hpp"
+
 #include <sys/stat.h>
 
 #include <cstdint>
@@ -20,27 +22,9 @@ FileSystem file_system_of_type(std::int64_t type);
 // For FUSE, whose file systems share one type number: by the device's mount type in /proc/self/mountinfo.
 FileSystem file_system_in_user_space(std::istream& mounts, dev_t device);
 
-// A file descriptor that is closed by the destructor; -1 for none.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) noexcept : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor();
-
-  [[nodiscard]] int get() const noexcept { return number_; }
-  explicit operator bool() const noexcept { return number_ >= 0; }
-
- private:
-  int number_;
-};
-
 // Opens a folder, given by an absolute path without links. Throws LockError: auth_failed for root if another user could
 // replace the folder or one above it.
-Descriptor open_folder(const std::filesystem::path& path);
+os::Descriptor open_folder(const std::filesystem::path& path);
 
 // The folder of a database, opened once. Files beside the database are opened and created relative to it, so renaming
 // the folder or replacing it by a link has no effect.
@@ -59,7 +43,7 @@ class Folder {
   [[nodiscard]] std::optional<struct stat> status(const std::string& name) const;
   // Like openat; returns no descriptor and sets errno on failure. Never follows a link or waits for the other end of a
   // pipe.
-  [[nodiscard]] Descriptor open_file(const std::string& name, int flags, mode_t mode = 0) const noexcept;
+  [[nodiscard]] os::Descriptor open_file(const std::string& name, int flags, mode_t mode = 0) const noexcept;
 
   // Throws LockError(auth_failed) for a database that another user may have created here, and for a -wal or -shm of a
   // user that may not write the database: its contents would become those of the database.
@@ -72,7 +56,7 @@ class Folder {
 
  private:
   std::filesystem::path database_;
-  Descriptor descriptor_;
+  os::Descriptor descriptor_;
 };
 
 // Registers a database as open in this process. Creates it first if necessary, see Folder::create_database().

@@ -11,17 +11,17 @@ namespace syncguard::sqlite {
 namespace {
 
 // A pipe, or a hard link to an unrelated file, must not be written to or watched.
-Descriptor open_existing(const Folder& folder, const std::string& name) noexcept {
+os::Descriptor open_existing(const Folder& folder, const std::string& name) noexcept {
   auto found = folder.open_file(name, O_WRONLY);
   struct stat status {};
   const bool usable = found && fstat(found.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 1;
-  return usable ? std::move(found) : Descriptor();
+  return usable ? std::move(found) : os::Descriptor();
 }
 
 // Creates the file with the permissions of the database, so that all users of the database can watch and write it.
-Descriptor open_or_create(const Folder& folder, const std::string& name) {
+os::Descriptor open_or_create(const Folder& folder, const std::string& name) {
   const auto database = folder.status(folder.database_name());
-  if (!database) return Descriptor();
+  if (!database) return os::Descriptor();
   if (auto made = folder.open_file(name, O_WRONLY | O_CREAT | O_EXCL, 0600)) {
     fchmod(made.get(), database->st_mode & 0666U);
     // Safe, because Folder accepts only folders that belong to root.
@@ -29,7 +29,7 @@ Descriptor open_or_create(const Folder& folder, const std::string& name) {
       const int owned = fchown(made.get(), database->st_uid, database->st_gid);
     return made;
   }
-  return errno == EEXIST ? open_existing(folder, name) : Descriptor();
+  return errno == EEXIST ? open_existing(folder, name) : os::Descriptor();
 }
 
 }  // namespace
