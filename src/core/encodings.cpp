@@ -1,6 +1,8 @@
 #include "core/encodings.hpp"
 
-#include <openssl/sha.h>
+#include <syncguard/error.hpp>
+
+#include <openssl/evp.h>
 
 #include <cstddef>
 
@@ -23,9 +25,23 @@ std::string base64url(std::span<const unsigned char> bytes) {
   return text;
 }
 
+namespace {
+
+[[noreturn]] void refuse_hash() { throw LockError(ErrorCode::internal, "OpenSSL cannot compute a SHA-256 hash"); }
+
+const EVP_MD* fetch_sha256() {
+  const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  if (algorithm == nullptr) refuse_hash();
+  return algorithm;
+}
+
+}  // namespace
+
 std::array<unsigned char, 32> sha256(std::string_view text) {
+  // Fetched once: fetching takes longer than hashing a short text.
+  static const EVP_MD* const algorithm = fetch_sha256();
   std::array<unsigned char, 32> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, algorithm, nullptr) != 1) refuse_hash();
   return digest;
 }
 
