@@ -67,6 +67,8 @@ struct AcquireRequest {
   bool can_wait = false;
   /// The label to store with the lock, see ClientOptions::holder; empty: none.
   std::string holder{};
+  /// The lock id is new: no earlier request has used it, and it is in no queue.
+  bool is_first = false;
 };
 
 struct Granted {

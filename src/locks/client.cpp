@@ -221,9 +221,10 @@ asio::awaitable<void> leave(std::shared_ptr<Client> client, std::unique_ptr<Wait
 
 }  // namespace
 
-void Client::retract_in_background(const AcquireRequest& request) {
-  async::spawn(executor_, disposal_stop_.stop_requested() ? retract_late(shared_from_this(), request)
-                                                          : retract(shared_from_this(), request));
+void Client::retract_in_background(AcquireRequest request) {
+  request.is_first = false;
+  async::spawn(executor_, disposal_stop_.stop_requested() ? retract_late(shared_from_this(), std::move(request))
+                                                          : retract(shared_from_this(), std::move(request)));
 }
 
 void Client::leave_in_background(std::unique_ptr<WaitTicket> ticket) {

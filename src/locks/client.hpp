@@ -150,7 +150,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
   // Makes sure that an acquire in doubt leaves no lock behind: retries in the background until it succeeds, until the
   // lock has expired, or until the entry is dropped because there are too many.
-  void retract_in_background(const AcquireRequest& request);
+  void retract_in_background(AcquireRequest request);
   // Gives up a place in a key's queue, in the background.
   void leave_in_background(std::unique_ptr<WaitTicket> ticket);
 

@@ -127,8 +127,11 @@ asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr
                                                   std::stop_token stop) {
   core::validate_ttl(options.ttl);
   const Client::Call call(*client, stop);
-  const AcquireRequest request{
-      .key = std::move(key), .lock_id = LockId::generate(), .ttl = options.ttl, .holder = client->holder()};
+  const AcquireRequest request{.key = std::move(key),
+                               .lock_id = LockId::generate(),
+                               .ttl = options.ttl,
+                               .holder = client->holder(),
+                               .is_first = true};
   const CallLimits limits = call.limits();
   try {
     const Attempt answer = co_await attempt(*client, request, limits);
@@ -149,6 +152,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
   const Client::Call call(*client, stop, wait_stop);
   AcquireRequest request{
       .key = std::move(key), .lock_id = LockId::generate(), .ttl = options.ttl, .holder = client->holder()};
+  bool id_is_new = true;
 
   const auto place = client->wait_queue().enter(request.key);
   // Set when an attempt may succeed. Created when the first wait begins: most acquisitions do not wait.
@@ -191,6 +195,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         if (wake_up) wake_up->reset();
         // An attempt in doubt must be repeated, not delayed.
         request.can_wait = loop.can_wait(now) && !loop.in_doubt();
+        request.is_first = std::exchange(id_is_new, false);
         std::optional<Attempt> answer;
         try {
           answer = co_await attempt(*client, request, limits);
@@ -212,6 +217,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         if (!wake_up) wake_up.emplace();
         if (!queue_place) queue_place.emplace(*client, [event = *wake_up] { event.set(); });
         CallLimits limits = call.limits();
+        id_is_new = false;
         // Joining must not use up the time of the last attempt.
         limits.deadline = std::min(limits.deadline, loop.deadline());
         try {

@@ -196,7 +196,7 @@ class PostgresBackend : public Backend {
           key,           request.lock_id.str(), text_of(request.ttl),
           fence_key,     request.key.str(),     session_->options().fences == FenceSource::clock ? "true" : "false",
           request.holder};
-      if (sql.has_queue) values.push_back(wake_token(request.lock_id).str());
+      if (sql.has_queue) values.push_back(request.is_first ? "" : wake_token(request.lock_id).str());
       if (sql.functions) return call_of(sql.functions->acquire, std::move(values));
       return {
           .statements = {{.sql = &sql.lock_key, .values = {key}}, {.sql = &sql.acquire, .values = std::move(values)}}};
