@@ -1,4 +1,4 @@
-// Counts threads of this process.
+// Counts threads of this process, and how often they sleep.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,23 @@ inline std::size_t threads_named(std::string_view name) {
     if (std::getline(file, found) && found == name) ++count;
   }
   return count;
+}
+
+// How often the threads of this process with this name went to sleep.
+inline std::size_t sleeps_of_threads_named(std::string_view name) {
+  constexpr std::string_view label = "voluntary_ctxt_switches:";
+  std::size_t sleeps = 0;
+  std::error_code ended;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ended)) {
+    std::ifstream comm(task.path() / "comm");
+    std::string found;
+    if (!std::getline(comm, found) || found != name) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with(label)) sleeps += std::stoul(line.substr(label.size()));
+    }
+  }
+  return sleeps;
 }
 
 }  // namespace syncguard::testing

@@ -214,14 +214,26 @@ Connection::Connection(const asio::any_io_executor& executor, pg_conn* connectio
     : owned_(connection, PQfinish),
       connection_(connection),
       cancel_(PQgetCancel(connection), PQfreeCancel),
-      descriptor_(executor, fcntl(PQsocket(connection), F_DUPFD_CLOEXEC, 0)),
+      copy_(fcntl(PQsocket(connection), F_DUPFD_CLOEXEC, 0)),
+      watched_(executor),
       fork_guard_(PQsocket(connection)),
-      fork_guard_of_copy_(descriptor_.native_handle()) {
+      fork_guard_of_copy_(copy_.get()) {
   PQsetnonblocking(connection_, 1);
   PQenterPipelineMode(connection_);
 }
 
-Connection::~Connection() = default;
+Connection::~Connection() { stop_watching(); }
+
+asio::error_code Connection::start_watching() {
+  asio::error_code error;
+  if (!watched_.is_open()) watched_.assign(copy_.get(), error);
+  return error;
+}
+
+// copy_ stays open.
+void Connection::stop_watching() {
+  if (watched_.is_open()) watched_.release();
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Statements
@@ -232,8 +244,8 @@ void Connection::throw_lost() const {
 }
 
 asio::awaitable<void> Connection::wait(asio::posix::stream_descriptor::wait_type what) {
-  asio::error_code error;
-  if (!closed_) co_await descriptor_.async_wait(what, asio::redirect_error(asio::use_awaitable, error));
+  auto error = start_watching();
+  if (!error && !closed_) co_await watched_.async_wait(what, asio::redirect_error(asio::use_awaitable, error));
   if (error || closed_) throw_lost();
 }
 
@@ -272,8 +284,13 @@ asio::awaitable<pg_result*> Connection::next_result() {
 }
 
 // libpq buffers input without a limit until a result is complete. The largest legitimate reply, that of a cleanup, has
-// about two megabytes.
+// about two megabytes. The first input is not counted, because most replies consist of nothing else: libpq reads at
+// most as much at once as fits into its buffer.
 void Connection::consume_input() {
+  if (std::exchange(is_first_input_, false)) {
+    if (PQconsumeInput(connection_) == 0) throw_lost();
+    return;
+  }
   constexpr std::int64_t limit = 16 * 1024 * 1024;
   // The minimum that libpq reads at once. More input may arrive in the meantime.
   constexpr int min_read = 8192;
@@ -299,6 +316,7 @@ asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) 
 
 void Connection::send(const std::vector<Statement>& statements) {
   received_ = 0;
+  is_first_input_ = true;
   reply_ = {};
   for (const auto& statement : statements) {
     std::vector<const char*> values;
@@ -313,10 +331,30 @@ void Connection::send(const std::vector<Statement>& statements) {
 }
 
 asio::awaitable<Rows> Connection::receive(const std::vector<Statement>& statements) {
-  if (reply_.error) std::rethrow_exception(reply_.error);
   co_await flush();
   while (!reply_.is_complete) add_to_reply(co_await next_result(), statements);
   if (PQtransactionStatus(connection_) != PQTRANS_IDLE) co_await roll_back();
+  co_return take_reply(statements);
+}
+
+std::optional<Rows> Connection::receive_blocking(const std::vector<Statement>& statements, const CallLimits& limits) {
+  if (PQflush(connection_) != 0) return std::nullopt;
+  // Otherwise each reply would wake the I/O thread, too.
+  stop_watching();
+  while (!reply_.is_complete) {
+    if (auto* const result = take_result()) {
+      add_to_reply(result, statements);
+    } else if (wait_for_input(PQsocket(connection_), limits)) {
+      consume_input();
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (PQtransactionStatus(connection_) != PQTRANS_IDLE) return std::nullopt;
+  return take_reply(statements);
+}
+
+Rows Connection::take_reply(const std::vector<Statement>& statements) {
   if (!listens_) {
     // Behind a pooler, notifications of other clients may arrive here.
     while (auto* notification = PQnotifies(connection_)) PQfreemem(notification);
@@ -325,26 +363,7 @@ asio::awaitable<Rows> Connection::receive(const std::vector<Statement>& statemen
   if (reply_.answered != statements.size()) {
     throw LockError(ErrorCode::internal, "incomplete reply from PostgreSQL", Effect::in_doubt);
   }
-  co_return std::move(*reply_.last);
-}
-
-bool Connection::wait_for_reply(const std::vector<Statement>& statements, const CallLimits& limits) {
-  try {
-    if (PQflush(connection_) != 0) return false;
-    while (!reply_.is_complete) {
-      if (auto* const result = take_result()) {
-        add_to_reply(result, statements);
-      } else if (wait_for_input(PQsocket(connection_), limits)) {
-        consume_input();
-      } else {
-        return false;
-      }
-    }
-  } catch (const std::exception&) {
-    reply_.error = std::current_exception();
-    return true;
-  }
-  return PQtransactionStatus(connection_) == PQTRANS_IDLE;
+  return std::move(*reply_.last);
 }
 
 void Connection::add_to_reply(pg_result* result, const std::vector<Statement>& statements) {
@@ -400,11 +419,12 @@ Security Connection::security() const {
 
 bool Connection::is_open() const noexcept { return !closed_ && !read_only_ && PQstatus(connection_) == CONNECTION_OK; }
 
-bool Connection::is_usable() {
-  if (!is_open() || PQtransactionStatus(connection_) != PQTRANS_IDLE) return false;
+bool Connection::is_idle() const noexcept { return is_open() && PQtransactionStatus(connection_) == PQTRANS_IDLE; }
+
+void Connection::close_if_stale() noexcept {
   // Between operations a server sends nothing, unless it closes the connection.
   pollfd waiting{.fd = PQsocket(connection_), .events = POLLIN, .revents = 0};
-  return poll(&waiting, 1, 0) == 0;
+  if (poll(&waiting, 1, 0) != 0) closed_ = true;
 }
 
 // A server that does not answer one cancel request would not answer more.
@@ -438,14 +458,15 @@ asio::awaitable<std::vector<std::string>> Connection::notifications(std::chrono:
   collect();
   listens_ = true;
   received_ = 0;
-  const async::ScopedTimeout scoped_timeout(descriptor_.get_executor(), until, [this] {
+  const async::ScopedTimeout scoped_timeout(watched_.get_executor(), until, [this] {
     asio::error_code ignored;
-    descriptor_.cancel(ignored);
+    watched_.cancel(ignored);
   });
+  if (start_watching()) throw_lost();
   while (payloads.empty() && !scoped_timeout.has_expired()) {
     asio::error_code error;
-    co_await descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
-                                    asio::redirect_error(asio::use_awaitable, error));
+    co_await watched_.async_wait(asio::posix::stream_descriptor::wait_read,
+                                 asio::redirect_error(asio::use_awaitable, error));
     if (scoped_timeout.has_expired()) break;
     if (error || closed_) throw_lost();
     consume_input();
@@ -457,7 +478,7 @@ asio::awaitable<std::vector<std::string>> Connection::notifications(std::chrono:
 void Connection::close() noexcept {
   closed_ = true;
   asio::error_code ignored;
-  descriptor_.cancel(ignored);
+  watched_.cancel(ignored);
 }
 
 }  // namespace syncguard::postgres

@@ -1,6 +1,7 @@
 // One connection to PostgreSQL: libpq in non-blocking mode.
 #pragma once
 
+#include "os/descriptor.hpp"
 #include "os/fork.hpp"
 #include "os/password.hpp"
 
@@ -14,7 +15,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,17 +85,18 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   // Sends all statements together, as one transaction, and returns the rows of the last one that returns any. Throws
-  // LockError; afterwards is_usable() says whether the connection can be reused, and no transaction is open on it.
+  // LockError; afterwards is_idle() says whether the connection can be reused, and no transaction is open on it.
   // Errors are in doubt if the connection was lost.
   asio::awaitable<Rows> run(const std::vector<Statement>& statements);
   // The two halves of run(). send() does not wait, and need not run on the connection's executor.
   void send(const std::vector<Statement>& statements);
   asio::awaitable<Rows> receive(const std::vector<Statement>& statements);
-  // For a thread that would otherwise only wait for receive(): blocks until the reply has arrived. Returns whether
-  // receive() will now return or throw without waiting, so that it may run on this thread. False if the limits ended
-  // first, or receive() has to roll back.
-  bool wait_for_reply(const std::vector<Statement>& statements, const CallLimits& limits);
+  // Like receive(), for a thread that would otherwise only wait for it: blocks. Returns nullopt if the limits end
+  // first, or if a transaction has to be rolled back; receive() then continues.
+  std::optional<Rows> receive_blocking(const std::vector<Statement>& statements, const CallLimits& limits);
 
+  // The strand on which asynchronous replies arrive.
+  [[nodiscard]] asio::any_io_executor executor() noexcept { return watched_.get_executor(); }
   [[nodiscard]] Security security() const;
 
   // False after the connection was lost, or the server turned out to be read-only.
@@ -103,8 +104,10 @@ class Connection {
   // True after the server turned out to be read-only, like an old primary after a failover. Other connections to that
   // server are useless, too.
   [[nodiscard]] bool is_read_only() const noexcept { return read_only_; }
-  // False after the connection was lost, or closed by the server while idle.
-  [[nodiscard]] bool is_usable();
+  // Whether the next run() can start: the connection is open, and no transaction is.
+  [[nodiscard]] bool is_idle() const noexcept;
+  // Closes an idle connection that the server has closed.
+  void close_if_stale() noexcept;
 
   // Asks the server to cancel the current run(), on a thread of its own: libpq's call has no timeout, and blocks while
   // the server hangs. Does nothing while the previous request of this connection is still on its way, or if too many
@@ -125,11 +128,11 @@ class Connection {
     std::size_t answered = 0;
     std::optional<Rows> last{};
     std::optional<LockError> failure{};
-    // Why reading failed.
-    std::exception_ptr error{};
     bool is_complete = false;
   };
 
+  [[nodiscard]] asio::error_code start_watching();
+  void stop_watching();
   asio::awaitable<void> wait(asio::posix::stream_descriptor::wait_type what);
   asio::awaitable<void> flush();
   // Returns null if no result has arrived. Throws LockError for a reply that cannot belong to our statements.
@@ -138,6 +141,8 @@ class Connection {
   asio::awaitable<pg_result*> next_result();
   // Adds a result to reply_.
   void add_to_reply(pg_result* result, const std::vector<Statement>& statements);
+  // After the reply is complete.
+  Rows take_reply(const std::vector<Statement>& statements);
   // Throws LockError if the connection is lost, or the server sends too much.
   void consume_input();
   [[noreturn]] void refuse_reply(const char* message);
@@ -151,11 +156,14 @@ class Connection {
   std::weak_ptr<const void> cancel_thread_;
   // A copy: libpq closes its own descriptor when the connection is lost, and the number may be in use again before this
   // object learns of it.
-  asio::posix::stream_descriptor descriptor_;
+  const os::Descriptor copy_;
+  // The same descriptor while the I/O thread watches it.
+  asio::posix::stream_descriptor watched_;
   Reply reply_;
   bool closed_ = false;
-  // The number of bytes since the last request or notification.
+  // The number of bytes since the last request or notification, after its first input.
   std::int64_t received_ = 0;
+  bool is_first_input_ = true;
   bool listens_ = false;
   const os::ForkGuard fork_guard_;
   const os::ForkGuard fork_guard_of_copy_;

@@ -30,27 +30,36 @@ Pool::Pool(const PostgresOptions& options)
 
 asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
   const auto executor = co_await asio::this_coro::executor;
-  const async::Promise<Pooled> promise;
-  std::vector<Pooled> broken;
-  bool opens = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_) throw LockError(ErrorCode::aborted, "the client is closed");
-    if (!executor_) executor_ = executor;
-    while (!idle_.empty()) {
-      Pooled pooled = std::move(idle_.back());
-      idle_.pop_back();
-      if (pooled.connection->is_usable() && !is_too_old(pooled)) co_return pooled;
-      // The server has closed this connection, and perhaps the other ones, too.
-      --open_;
-      broken.push_back(std::move(pooled));
+  // Whether this caller has already waited, and got a connection that the server had closed. It is then the next one.
+  bool has_waited = false;
+  for (;;) {
+    std::optional<Pooled> pooled;
+    // If no connection is idle.
+    std::optional<async::Promise<Pooled>> promise;
+    bool opens = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) throw LockError(ErrorCode::aborted, "the client is closed");
+      if (!executor_) executor_ = executor;
+      if (idle_.empty()) {
+        waiting_.insert(has_waited ? waiting_.begin() : waiting_.end(), promise.emplace());
+        opens = reserve_slot();
+      } else {
+        pooled = std::move(idle_.back());
+        idle_.pop_back();
+      }
     }
-    waiting_.push_back(promise);
-    opens = reserve_slot();
+    if (opens) open_one_more();
+    if (promise) pooled = co_await wait_for(*promise, limits);
+    has_waited = promise.has_value();
+    pooled->connection->close_if_stale();
+    if (is_usable(*pooled)) co_return std::move(*pooled);
+    // The server has closed this connection, and perhaps the other ones, too.
+    give_back(std::move(*pooled));
   }
-  broken.clear();
-  if (opens) open_one_more();
+}
 
+asio::awaitable<Pool::Pooled> Pool::wait_for(async::Promise<Pooled> promise, const CallLimits& limits) {
   const auto result = co_await promise.ready().wait(limits.deadline, limits.stop);
   bool connecting = false;
   std::exception_ptr last_failure;
@@ -78,9 +87,10 @@ asio::awaitable<Pool::Pooled> Pool::take(CallLimits limits) {
 }
 
 // The lifetime varies, so that connections that were opened together are not replaced together.
-bool Pool::is_too_old(const Pooled& pooled) const {
+bool Pool::is_usable(const Pooled& pooled) const {
+  if (!pooled.connection->is_idle()) return false;
   const auto spread = std::hash<const void*>{}(pooled.connection.get()) / 64 % 16;
-  return steady_clock::now() - pooled.opened_at > max_lifetime_ - max_lifetime_ / 8 * static_cast<int>(spread) / 16;
+  return steady_clock::now() - pooled.opened_at <= max_lifetime_ - max_lifetime_ / 8 * static_cast<int>(spread) / 16;
 }
 
 // Requires the mutex. The connections that have been idle the longest are at the front.
@@ -107,12 +117,12 @@ void Pool::open_one_more() { async::spawn(executor_, open()); }
 
 asio::awaitable<void> Pool::open() {
   const auto self = shared_from_this();
+  const asio::any_io_executor strand = asio::make_strand(executor_);
   Pooled pooled;
-  pooled.strand = asio::make_strand(executor_);
   std::exception_ptr error;
   try {
     const CallLimits limits{stop_.get_token(), std::chrono::steady_clock::time_point::max()};
-    pooled.connection = co_await Connection::open(connect_options_, pooled.strand, limits);
+    pooled.connection = co_await Connection::open(connect_options_, strand, limits);
   } catch (const LockError&) {
     error = std::current_exception();
   } catch (const std::exception&) {
@@ -142,7 +152,7 @@ asio::awaitable<void> Pool::open() {
 }
 
 void Pool::give_back(Pooled pooled) {
-  const bool usable = pooled.connection->is_usable() && !is_too_old(pooled);
+  const bool usable = is_usable(pooled);
   bool opens = false;
   bool starts_closing = false;
   std::vector<Pooled> unusable;

@@ -21,9 +21,8 @@ namespace syncguard::postgres {
 // connected.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // A connection with its own strand.
+  // The connection has its own strand.
   struct Pooled {
-    asio::any_io_executor strand;
     std::unique_ptr<Connection> connection;
     std::chrono::steady_clock::time_point opened_at{};
     std::chrono::steady_clock::time_point idle_since{};
@@ -45,7 +44,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
  private:
   [[nodiscard]] bool reserve_slot();
-  [[nodiscard]] bool is_too_old(const Pooled& pooled) const;
+  // The promise must be in waiting_.
+  asio::awaitable<Pooled> wait_for(async::Promise<Pooled> promise, const CallLimits& limits);
+  [[nodiscard]] bool is_usable(const Pooled& pooled) const;
   enum class Idle { all, too_long };
   void take_out_idle(std::vector<Pooled>& taken, Idle which);
   void open_one_more();

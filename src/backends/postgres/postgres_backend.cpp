@@ -107,7 +107,10 @@ constexpr int counter_at_end = -4;
 Missing missing(std::int64_t verdict) { return verdict == expired ? Missing::expired : Missing::not_found; }
 
 Request call_of(const postgres::Tables::Function& function, Values values) {
-  return {.statements = {{.sql = &function.call, .values = std::move(values)}}, .is_call = true};
+  Request request;
+  request.is_call = true;
+  request.statements.push_back({.sql = &function.call, .values = std::move(values)});
+  return request;
 }
 
 Session::MakeRequest leave_request(std::string key, const LockId& waiter) {

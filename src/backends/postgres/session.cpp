@@ -37,12 +37,15 @@ std::string milliseconds_until(steady_clock::time_point deadline, milliseconds e
 
 }  // namespace
 
-// One pending transaction. Lives until the server has replied, even if no caller waits anymore.
-struct Session::Pending {
+struct Session::Transaction {
   Pool::Pooled pooled{};
   std::vector<Statement> statements{};
   // Owns the texts of the statements.
   std::shared_ptr<const void> keeps_alive{};
+};
+
+// One pending transaction. Lives until the server has replied, even if no caller waits anymore.
+struct Session::Pending : Transaction {
   const async::Promise<Rows> reply{};
 
   // Guarded by the session's mutex.
@@ -63,12 +66,10 @@ Session::Session(PostgresOptions options, Log log)
   }
 }
 
-asio::awaitable<std::shared_ptr<const Statements>> Session::statements(CallLimits limits) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (statements_ && (statements_->functions || steady_clock::now() < next_function_check_)) co_return statements_;
-  }
-  co_return co_await check_tables(limits);
+std::shared_ptr<const Statements> Session::known_statements() {
+  const std::lock_guard lock(mutex_);
+  const bool is_current = statements_ && (statements_->functions || steady_clock::now() < next_function_check_);
+  return is_current ? statements_ : nullptr;
 }
 
 // Runs once per client, and again after tables were missing. All connections of the client then use the same tables,
@@ -134,21 +135,34 @@ asio::awaitable<FoundFunctions> Session::find_functions(const Tables& resolved, 
 }
 
 asio::awaitable<std::shared_ptr<WakeListener>> Session::wake_listener(CallLimits limits) {
-  const auto known = co_await statements(limits);
+  auto known = known_statements();
+  if (!known) known = co_await check_tables(limits);
   co_return known->has_queue ? wake_listener_ : nullptr;
 }
 
 asio::awaitable<Rows> Session::run(MakeRequest make_request, CallLimits limits, const LockId* id) {
   async::expect_no_stop(limits.stop);
-  if (id != nullptr) co_await wait_for_pending(*id, limits);
-  auto known = co_await statements(limits);
+  if (id != nullptr) {
+    if (const auto earlier = abandoned_with(*id)) {
+      co_await earlier->reply.ready().wait(limits, "an earlier operation with the same lock id is still pending");
+    }
+  }
+  auto known = known_statements();
+  if (!known) known = co_await check_tables(limits);
   for (;;) {
     Request request = make_request(*known);
     const bool is_call = request.is_call;
+    const bool is_round_trip = request.is_round_trip;
     const bool sets_isolation = sets_isolation_;
     std::optional<LockError> refusal;
     try {
-      Rows rows = co_await send(std::move(request), known, limits, id);
+      Transaction transaction;
+      transaction.pooled = co_await pool_->take(limits);
+      transaction.statements = with_timeouts(std::move(request), *known, limits);
+      transaction.keeps_alive = known;
+      const auto sent_at = steady_clock::now();
+      Rows rows = co_await exchange(std::move(transaction), limits, id);
+      if (is_round_trip) round_trip_.measured(steady_clock::now() - sent_at);
       if (!is_call || rows.number(0, 0) != wrong_isolation) co_return rows;
       if (sets_isolation)
         throw LockError(ErrorCode::internal, "PostgreSQL does not run transactions as READ COMMITTED");
@@ -162,28 +176,24 @@ asio::awaitable<Rows> Session::run(MakeRequest make_request, CallLimits limits, 
       if (!is_call) throw;
       refusal = error;
     }
-    known = co_await statements(limits);
+    known = co_await check_tables(limits);
     if (known->functions) throw LockError(*refusal);
   }
 }
 
-asio::awaitable<Rows> Session::send(Request request, std::shared_ptr<const Statements> known, CallLimits limits,
-                                    const LockId* id) {
-  const auto pending = std::make_shared<Pending>();
-  pending->pooled = co_await pool_->take(limits);
-  pending->keeps_alive = known;
+// Adds the timeouts, and what starts and ends a transaction.
+std::vector<Statement> Session::with_timeouts(Request request, const Statements& known,
+                                              const CallLimits& limits) const {
   std::vector<std::string> timeouts = {milliseconds_until(limits.deadline, lock_timeout_margin),
                                        milliseconds_until(limits.deadline, server_timeout_margin)};
   const bool begins = !request.is_call || sets_isolation_;
-  auto& statements = pending->statements;
-  if (begins) statements.push_back({.sql = &known->begin});
-  statements.push_back({.sql = request.is_call ? &known->timeouts : &known->settings, .values = std::move(timeouts)});
+  std::vector<Statement> statements;
+  statements.reserve(request.statements.size() + 3);
+  if (begins) statements.push_back({.sql = &known.begin});
+  statements.push_back({.sql = request.is_call ? &known.timeouts : &known.settings, .values = std::move(timeouts)});
   std::ranges::move(request.statements, std::back_inserter(statements));
-  if (begins) statements.push_back({.sql = &known->commit});
-  const auto sent_at = steady_clock::now();
-  Rows rows = co_await exchange(pending, limits, id);
-  if (request.is_round_trip) round_trip_.measured(steady_clock::now() - sent_at);
-  co_return rows;
+  if (begins) statements.push_back({.sql = &known.commit});
+  return statements;
 }
 
 void Session::run_in_background(const asio::any_io_executor& executor, MakeRequest make_request,
@@ -209,15 +219,15 @@ asio::awaitable<Rows> Session::ask(std::string sql, std::vector<std::string> val
     std::string commit{sql::commit};
   };
   const auto text = std::make_shared<const Text>(Text{std::move(sql)});
-  const auto pending = std::make_shared<Pending>();
-  pending->pooled = co_await pool_->take(limits);
-  pending->keeps_alive = text;
-  pending->statements = {{.sql = &text->begin},
-                         {.sql = &text->remember},
-                         {.sql = &text->pin},
-                         {.sql = &text->sql, .values = std::move(values)},
-                         {.sql = &text->commit}};
-  co_return co_await exchange(pending, limits, nullptr);
+  Transaction transaction;
+  transaction.pooled = co_await pool_->take(limits);
+  transaction.keeps_alive = text;
+  transaction.statements = {{.sql = &text->begin},
+                            {.sql = &text->remember},
+                            {.sql = &text->pin},
+                            {.sql = &text->sql, .values = std::move(values)},
+                            {.sql = &text->commit}};
+  co_return co_await exchange(std::move(transaction), limits, nullptr);
 }
 
 asio::awaitable<Security> Session::security(CallLimits limits) {
@@ -227,21 +237,28 @@ asio::awaitable<Security> Session::security(CallLimits limits) {
   co_return security;
 }
 
-asio::awaitable<Rows> Session::exchange(std::shared_ptr<Pending> pending, CallLimits limits, const LockId* id) {
+asio::awaitable<Rows> Session::exchange(Transaction transaction, const CallLimits& limits, const LockId* id) {
   const auto begin = steady_clock::now();
   try {
+    auto& connection = *transaction.pooled.connection;
     // Sent on this thread, so that the server can start before the connection's strand runs.
-    pending->pooled.connection->send(pending->statements);
+    connection.send(transaction.statements);
+    // The thread of a blocking caller reads the reply itself: see docs/adr/0019-blocking-callers-work-themselves.md.
+    if (limits.may_block()) {
+      if (auto rows = connection.receive_blocking(transaction.statements, limits)) {
+        pool_->give_back(std::move(transaction.pooled));
+        co_return std::move(*rows);
+      }
+    }
   } catch (...) {
-    pool_->give_back(std::move(pending->pooled));
+    pool_->give_back(std::move(transaction.pooled));
     throw;
   }
-  // The thread of a blocking caller reads the reply itself: see docs/adr/0019-blocking-callers-work-themselves.md.
-  if (limits.may_block() && pending->pooled.connection->wait_for_reply(pending->statements, limits)) {
-    async::spawn(pending->pooled.strand, receive(pending));
-  } else {
-    async::spawn_on(pending->pooled.strand, receive(pending), shared_from_this());
-  }
+  const auto pending = std::make_shared<Pending>(Pending{{std::move(transaction)}});
+  asio::co_spawn(pending->pooled.connection->executor(), receive(pending),
+                 [self = shared_from_this()](const std::exception_ptr& error) {
+                   if (error) std::terminate();
+                 });
   const auto& ready = pending->reply.ready();
   const auto result = co_await ready.wait(limits.deadline, limits.stop);
   bool gives_up = false;
@@ -260,7 +277,7 @@ asio::awaitable<Rows> Session::exchange(std::shared_ptr<Pending> pending, CallLi
   co_return std::move(pending->reply.value());
 }
 
-// Runs on the connection's strand, or without waiting on the thread of a blocking caller.
+// Runs on the connection's strand.
 asio::awaitable<void> Session::receive(std::shared_ptr<Pending> pending) {
   std::optional<Rows> rows;
   std::exception_ptr error;
@@ -318,20 +335,15 @@ void Session::cancel(const std::shared_ptr<Pending>& pending, steady_clock::dura
   {
     const std::lock_guard lock(mutex_);
     if (pending->ended) return;
-    strand = pending->pooled.strand;
+    strand = pending->pooled.connection->executor();
   }
   async::spawn_on(strand, cancel_until_done(shared_from_this(), pending, end));
 }
 
-asio::awaitable<void> Session::wait_for_pending(const LockId& id, CallLimits limits) {
-  std::shared_ptr<Pending> earlier;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = abandoned_.find(id);
-    if (found == abandoned_.end()) co_return;
-    earlier = found->second;
-  }
-  co_await earlier->reply.ready().wait(limits, "an earlier operation with the same lock id is still pending");
+std::shared_ptr<Session::Pending> Session::abandoned_with(const LockId& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = abandoned_.find(id);
+  return found != abandoned_.end() ? found->second : nullptr;
 }
 
 std::size_t Session::connections() const noexcept {

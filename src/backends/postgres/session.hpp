@@ -58,14 +58,17 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
 
  private:
+  // A connection and the statements that it runs.
+  struct Transaction;
   struct Pending;
 
-  asio::awaitable<std::shared_ptr<const Statements>> statements(CallLimits limits);
+  // Null if the tables must be checked first.
+  std::shared_ptr<const Statements> known_statements();
   asio::awaitable<std::shared_ptr<const Statements>> check_tables(CallLimits limits);
-  asio::awaitable<void> wait_for_pending(const LockId& id, CallLimits limits);
-  asio::awaitable<Rows> send(Request request, std::shared_ptr<const Statements> known, CallLimits limits,
-                             const LockId* id);
-  asio::awaitable<Rows> exchange(std::shared_ptr<Pending> pending, CallLimits limits, const LockId* id);
+  // Null if no request with this id was given up.
+  std::shared_ptr<Pending> abandoned_with(const LockId& id);
+  std::vector<Statement> with_timeouts(Request request, const Statements& known, const CallLimits& limits) const;
+  asio::awaitable<Rows> exchange(Transaction transaction, const CallLimits& limits, const LockId* id);
   asio::awaitable<void> receive(std::shared_ptr<Pending> pending);
   void cancel(const std::shared_ptr<Pending>& pending, std::chrono::steady_clock::duration timeout);
 

@@ -213,8 +213,23 @@ TEST_F(PostgresConnections, ReplacedConnectionsDoNotBecomeSlower) {
     pool->give_back(std::move(old));
     wait();
   }
-  EXPECT_LT(time_of_posts(pooled->strand), 20 * time_of_posts(asio::make_strand(context)));
+  EXPECT_LT(time_of_posts(pooled->connection->executor()), 20 * time_of_posts(asio::make_strand(context)));
   pool->close();
+}
+
+// The caller's thread reads them. See docs/adr/0019-blocking-callers-work-themselves.md.
+TEST_F(PostgresConnections, RepliesToABlockingCallerDoNotWakeTheIoThread) {
+  auto locks = client();
+  // A background renewal makes the I/O thread watch the connection.
+  auto renewed = locks.acquire("renewed", {.ttl = 100ms, .auto_extend = true});
+  const auto before_renewal = renewed.expires_at();
+  ASSERT_TRUE(eventually([&] { return renewed.expires_at() > before_renewal; }));
+  EXPECT_TRUE(renewed.release());
+  const auto sleeps = sleeps_of_threads_named("syncguard-io");
+  ASSERT_GT(sleeps, 0U);
+  constexpr int cycles = 200;
+  for (int i = 0; i < cycles; ++i) (void)locks.acquire("key");
+  EXPECT_LT(sleeps_of_threads_named("syncguard-io") - sleeps, cycles / 2);
 }
 
 TEST_F(PostgresConnections, ConnectionsHaveAMaximumAge) {
@@ -347,7 +362,7 @@ TEST_F(PostgresConnections, HungServerDoesNotPreventCancelingOnTheNextHost) {
                     "/postgres?operation_timeout=10m&listen_url=off&pool=20&connect_timeout=2s");
   BlockedCalls calls(server, {locks}, 10);
   // A call on an idle connection would not notice that the server hangs.
-  server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle'");
+  server.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE state = 'idle'");
   server.pause();
   calls.stop();
   EXPECT_TRUE(eventually([&] { return postgres_threads() >= 4; }));
