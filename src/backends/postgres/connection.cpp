@@ -6,6 +6,8 @@
 #include "core/causes.hpp"
 #include "os/threads.hpp"
 
+#include <syncguard/storage_key.hpp>
+
 #include <asio/redirect_error.hpp>
 #include <asio/use_awaitable.hpp>
 
@@ -218,6 +220,7 @@ Connection::Connection(const asio::any_io_executor& executor, pg_conn* connectio
       watched_(executor),
       fork_guard_(PQsocket(connection)),
       fork_guard_of_copy_(copy_.get()) {
+  if (!copy_) throw std::system_error(errno, std::generic_category());
   PQsetnonblocking(connection_, 1);
   PQenterPipelineMode(connection_);
 }
@@ -315,65 +318,100 @@ asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) 
 }
 
 void Connection::send(const std::vector<Statement>& statements) {
+  static const std::string backend_id = "SELECT pg_catalog.pg_backend_pid()";
   received_ = 0;
   is_first_input_ = true;
   reply_ = {};
+  bool asks_for_backend_id = !is_direct_.has_value();
   for (const auto& statement : statements) {
+    // Before the first of them, so that the request has no effect if this fails.
+    if (statement.is_prepared && std::exchange(asks_for_backend_id, false)) {
+      if (PQsendQueryParams(connection_, backend_id.c_str(), 0, nullptr, nullptr, nullptr, nullptr, 0) == 0) {
+        throw_lost();
+      }
+      reply_.sent.push_back({Message::Kind::backend_id, &backend_id});
+    }
     std::vector<const char*> values;
     values.reserve(statement.values.size());
     for (const auto& value : statement.values) values.push_back(value.c_str());
-    if (PQsendQueryParams(connection_, statement.sql->c_str(), static_cast<int>(values.size()), nullptr, values.data(),
-                          nullptr, nullptr, 0) == 0) {
-      throw_lost();
-    }
+    const auto count = static_cast<int>(values.size());
+    const bool is_prepared = statement.is_prepared && is_direct_.value_or(false);
+    const int sent = is_prepared ? PQsendQueryPrepared(connection_, prepare(statement).c_str(), count, values.data(),
+                                                       nullptr, nullptr, 0)
+                                 : PQsendQueryParams(connection_, statement.sql->c_str(), count, nullptr, values.data(),
+                                                     nullptr, nullptr, 0);
+    if (sent == 0) throw_lost();
+    reply_.sent.push_back({Message::Kind::statement, statement.sql});
   }
   if (PQpipelineSync(connection_) == 0 || PQflush(connection_) < 0) throw_lost();
 }
 
-asio::awaitable<Rows> Connection::receive(const std::vector<Statement>& statements) {
-  co_await flush();
-  while (!reply_.is_complete) add_to_reply(co_await next_result(), statements);
-  if (PQtransactionStatus(connection_) != PQTRANS_IDLE) co_await roll_back();
-  co_return take_reply(statements);
+// The name is a hash of the text, so the same name always means the same statement, even if clients share a process of
+// the server.
+const std::string& Connection::prepare(const Statement& statement) {
+  const auto found = prepared_.find(*statement.sql);
+  if (found != prepared_.end()) return found->second;
+  auto name = "syncguard_" + storage_hash(*statement.sql);
+  const auto parameters = static_cast<int>(statement.values.size());
+  if (PQsendPrepare(connection_, name.c_str(), statement.sql->c_str(), parameters, nullptr) == 0) throw_lost();
+  reply_.sent.push_back({Message::Kind::prepare, statement.sql});
+  return prepared_.emplace(*statement.sql, std::move(name)).first->second;
 }
 
-std::optional<Rows> Connection::receive_blocking(const std::vector<Statement>& statements, const CallLimits& limits) {
+asio::awaitable<Rows> Connection::receive(const std::vector<Statement>& statements) {
+  for (;;) {
+    co_await flush();
+    while (!reply_.is_complete) add_to_reply(co_await next_result());
+    if (PQtransactionStatus(connection_) != PQTRANS_IDLE) co_await roll_back();
+    // After a cancel request, nobody waits for the reply anymore.
+    if (!reply_.must_be_repeated || canceled_) co_return take_reply();
+    send(statements);
+  }
+}
+
+std::optional<Rows> Connection::receive_blocking(const CallLimits& limits) {
   if (PQflush(connection_) != 0) return std::nullopt;
   // Otherwise each reply would wake the I/O thread, too.
   stop_watching();
   while (!reply_.is_complete) {
     if (auto* const result = take_result()) {
-      add_to_reply(result, statements);
+      add_to_reply(result);
     } else if (wait_for_input(PQsocket(connection_), limits)) {
       consume_input();
     } else {
       return std::nullopt;
     }
   }
-  if (PQtransactionStatus(connection_) != PQTRANS_IDLE) return std::nullopt;
-  return take_reply(statements);
+  if (PQtransactionStatus(connection_) != PQTRANS_IDLE || reply_.must_be_repeated) return std::nullopt;
+  return take_reply();
 }
 
-Rows Connection::take_reply(const std::vector<Statement>& statements) {
+Rows Connection::take_reply() {
   if (!listens_) {
     // Behind a pooler, notifications of other clients may arrive here.
     while (auto* notification = PQnotifies(connection_)) PQfreemem(notification);
   }
   if (reply_.failure) throw LockError(*reply_.failure);
-  if (reply_.answered != statements.size()) {
+  if (reply_.answered != reply_.sent.size()) {
     throw LockError(ErrorCode::internal, "incomplete reply from PostgreSQL", Effect::in_doubt);
   }
-  return std::move(*reply_.last);
+  return std::move(*reply_.rows);
 }
 
-void Connection::add_to_reply(pg_result* result, const std::vector<Statement>& statements) {
+void Connection::add_to_reply(pg_result* result) {
   Rows rows(result);
   const auto status = PQresultStatus(result);
   if (status == PGRES_PIPELINE_SYNC) {
     reply_.is_complete = true;
     return;
   }
+  // An error after the last statement comes from the commit.
+  static const std::string commit = "COMMIT";
+  const auto message =
+      reply_.answered < reply_.sent.size() ? reply_.sent[reply_.answered] : Message{Message::Kind::statement, &commit};
+  ++reply_.answered;
   const bool worked = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+  if (!worked && message.kind == Message::Kind::prepare) prepared_.erase(*message.sql);
   if (!worked && status != PGRES_PIPELINE_ABORTED && !reply_.failure) {
     const auto field = [result](int name) {
       const char* const text = PQresultErrorField(result, name);
@@ -382,16 +420,26 @@ void Connection::add_to_reply(pg_result* result, const std::vector<Statement>& s
     const auto sqlstate = field(PG_DIAG_SQLSTATE);
     // 0A000 means, among other things, that tables were changed. A new connection helps in both cases.
     read_only_ = read_only_ || sqlstate == "25006" || sqlstate == "0A000";
-    // The context of an error names the failed statement inside a function. An error after the last statement comes
-    // from the commit.
-    const auto where =
-        (reply_.answered < statements.size() ? *statements[reply_.answered].sql : "") + field(PG_DIAG_CONTEXT);
+    // A prepared statement does not exist, or exists already. Or we may not ask for the id of the server's process.
+    if ((is_direct_.value_or(false) && (sqlstate == "26000" || sqlstate == "42P05")) ||
+        (message.kind == Message::Kind::backend_id && sqlstate == "42501")) {
+      is_direct_ = false;
+      reply_.must_be_repeated = true;
+    }
+    // The context of an error names the failed statement inside a function.
+    const auto where = *message.sql + field(PG_DIAG_CONTEXT);
     reply_.failure = server_error(sqlstate, PQresultErrorMessage(result), where);
     // The connection is closed, so it is unknown whether the request took effect.
     if (PQstatus(connection_) != CONNECTION_OK) reply_.failure = reply_.failure->as_in_doubt();
   }
-  if (worked && (status == PGRES_TUPLES_OK || !reply_.last)) reply_.last.emplace(std::move(rows));
-  ++reply_.answered;
+  if (!worked) return;
+  // A pooler invents the id that the client gets when it connects.
+  if (message.kind == Message::Kind::backend_id) {
+    is_direct_ = rows.count() == 1 && rows.text(0, 0) == std::to_string(PQbackendPID(connection_));
+  }
+  if (message.kind == Message::Kind::statement && (status == PGRES_TUPLES_OK || !reply_.rows)) {
+    reply_.rows.emplace(std::move(rows));
+  }
 }
 
 // Ends the transaction after an error.
@@ -429,6 +477,7 @@ void Connection::close_if_stale() noexcept {
 
 // A server that does not answer one cancel request would not answer more.
 void Connection::request_cancel() {
+  canceled_ = true;
   if (!cancel_ || !cancel_thread_.expired()) return;
   auto counted = add_cancel_thread(std::string(PQhost(connection_)) + ':' + PQport(connection_));
   if (!counted) return;
@@ -458,6 +507,7 @@ asio::awaitable<std::vector<std::string>> Connection::notifications(std::chrono:
   collect();
   listens_ = true;
   received_ = 0;
+  is_first_input_ = true;
   const async::ScopedTimeout scoped_timeout(watched_.get_executor(), until, [this] {
     asio::error_code ignored;
     watched_.cancel(ignored);

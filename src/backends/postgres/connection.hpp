@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 struct pg_cancel;
@@ -49,10 +50,13 @@ struct Security {
   std::string sslmode{};
 };
 
-// A statement with its parameters. Not prepared by name, because a transaction pooler may not keep prepared statements.
+// A statement with its parameters.
 struct Statement {
   const std::string* sql;
   std::vector<std::string> values{};
+  // For statements that are sent often: the server parses and plans each of them once per connection, unless there is a
+  // pooler in between. See docs/adr/0044-prepared-statements-without-a-pooler.md.
+  bool is_prepared = false;
 };
 
 // The rows of one statement, as text.
@@ -92,8 +96,8 @@ class Connection {
   void send(const std::vector<Statement>& statements);
   asio::awaitable<Rows> receive(const std::vector<Statement>& statements);
   // Like receive(), for a thread that would otherwise only wait for it: blocks. Returns nullopt if the limits end
-  // first, or if a transaction has to be rolled back; receive() then continues.
-  std::optional<Rows> receive_blocking(const std::vector<Statement>& statements, const CallLimits& limits);
+  // first, or if something has to be rolled back or sent again; receive() then continues.
+  std::optional<Rows> receive_blocking(const CallLimits& limits);
 
   // The strand on which asynchronous replies arrive.
   [[nodiscard]] asio::any_io_executor executor() noexcept { return watched_.get_executor(); }
@@ -122,12 +126,23 @@ class Connection {
   void close() noexcept;
 
  private:
+  // One of the messages that a request consists of. Each has one result.
+  struct Message {
+    enum class Kind { statement, prepare, backend_id };
+    Kind kind;
+    const std::string* sql;
+  };
   // The reply to the current request, as far as it was read.
   struct Reply {
-    // How many statements have a result.
+    std::vector<Message> sent{};
+    // How many messages have a result.
     std::size_t answered = 0;
-    std::optional<Rows> last{};
+    // Of the last statement that returned any.
+    std::optional<Rows> rows{};
     std::optional<LockError> failure{};
+    // The server rejected a prepared statement or the question for its id. The request had no effect, and is sent again
+    // without them.
+    bool must_be_repeated = false;
     bool is_complete = false;
   };
 
@@ -140,9 +155,11 @@ class Connection {
   // Never null.
   asio::awaitable<pg_result*> next_result();
   // Adds a result to reply_.
-  void add_to_reply(pg_result* result, const std::vector<Statement>& statements);
+  void add_to_reply(pg_result* result);
   // After the reply is complete.
-  Rows take_reply(const std::vector<Statement>& statements);
+  Rows take_reply();
+  // Prepares the statement with the next request if that was not done before. Returns its name.
+  const std::string& prepare(const Statement& statement);
   // Throws LockError if the connection is lost, or the server sends too much.
   void consume_input();
   [[noreturn]] void refuse_reply(const char* message);
@@ -160,10 +177,17 @@ class Connection {
   // The same descriptor while the I/O thread watches it.
   asio::posix::stream_descriptor watched_;
   Reply reply_;
+  // Whether the server has no pooler in front of it. Unknown before the first reply.
+  std::optional<bool> is_direct_;
+  // The names of prepared statements, by their text.
+  std::unordered_map<std::string, std::string> prepared_;
   bool closed_ = false;
-  // The number of bytes since the last request or notification, after its first input.
-  std::int64_t received_ = 0;
+  // After request_cancel().
+  bool canceled_ = false;
+  // Whether nothing was read since the last request or notification.
   bool is_first_input_ = true;
+  // The number of bytes that were read since then, except for the first input.
+  std::int64_t received_ = 0;
   bool listens_ = false;
   const os::ForkGuard fork_guard_;
   const os::ForkGuard fork_guard_of_copy_;

@@ -109,7 +109,7 @@ Missing missing(std::int64_t verdict) { return verdict == expired ? Missing::exp
 Request call_of(const postgres::Tables::Function& function, Values values) {
   Request request;
   request.is_call = true;
-  request.statements.push_back({.sql = &function.call, .values = std::move(values)});
+  request.statements.push_back({.sql = &function.call, .values = std::move(values), .is_prepared = true});
   return request;
 }
 

@@ -190,7 +190,9 @@ std::vector<Statement> Session::with_timeouts(Request request, const Statements&
   std::vector<Statement> statements;
   statements.reserve(request.statements.size() + 3);
   if (begins) statements.push_back({.sql = &known.begin});
-  statements.push_back({.sql = request.is_call ? &known.timeouts : &known.settings, .values = std::move(timeouts)});
+  statements.push_back({.sql = request.is_call ? &known.timeouts : &known.settings,
+                        .values = std::move(timeouts),
+                        .is_prepared = request.is_call});
   std::ranges::move(request.statements, std::back_inserter(statements));
   if (begins) statements.push_back({.sql = &known.commit});
   return statements;
@@ -239,20 +241,20 @@ asio::awaitable<Security> Session::security(CallLimits limits) {
 
 asio::awaitable<Rows> Session::exchange(Transaction transaction, const CallLimits& limits, const LockId* id) {
   const auto begin = steady_clock::now();
+  std::optional<Rows> rows;
   try {
     auto& connection = *transaction.pooled.connection;
     // Sent on this thread, so that the server can start before the connection's strand runs.
     connection.send(transaction.statements);
     // The thread of a blocking caller reads the reply itself: see docs/adr/0019-blocking-callers-work-themselves.md.
-    if (limits.may_block()) {
-      if (auto rows = connection.receive_blocking(transaction.statements, limits)) {
-        pool_->give_back(std::move(transaction.pooled));
-        co_return std::move(*rows);
-      }
-    }
+    if (limits.may_block()) rows = connection.receive_blocking(limits);
   } catch (...) {
     pool_->give_back(std::move(transaction.pooled));
     throw;
+  }
+  if (rows) {
+    pool_->give_back(std::move(transaction.pooled));
+    co_return std::move(*rows);
   }
   const auto pending = std::make_shared<Pending>(Pending{{std::move(transaction)}});
   asio::co_spawn(pending->pooled.connection->executor(), receive(pending),

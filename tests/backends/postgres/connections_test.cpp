@@ -170,6 +170,119 @@ TEST_F(PostgresConnections, PoolerWithoutPreparedStatementsWorks) {
   EXPECT_EQ(errors, 0);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Prepared statements
+
+// One connection, used directly.
+class OneConnection {
+ public:
+  explicit OneConnection(const std::string& url) {
+    const CallLimits limits{{}, std::chrono::steady_clock::now() + 60s};
+    const postgres::ConnectOptions options{.connection = url, .timeout = 60s};
+    connection_ = finish(postgres::Connection::open(options, strand_, limits));
+  }
+
+  // The first column of the first row; empty if the statement returns none.
+  std::string ask(const std::string& sql, bool is_prepared = false) {
+    const std::vector<postgres::Statement> statements = {{.sql = &sql, .is_prepared = is_prepared}};
+    const auto rows = finish(connection_->run(statements));
+    return rows.count() == 0 ? "" : rows.text(0, 0);
+  }
+  std::string ask_prepared(const std::string& sql) { return ask(sql, true); }
+  // The same on the thread of a blocking caller, in a transaction.
+  std::string ask_prepared_in_transaction(const std::string& sql) {
+    const std::string begin = "BEGIN ISOLATION LEVEL SERIALIZABLE";
+    const std::string commit = "COMMIT";
+    const std::vector<postgres::Statement> statements = {
+        {.sql = &begin}, {.sql = &sql, .is_prepared = true}, {.sql = &commit}};
+    connection_->send(statements);
+    auto rows = connection_->receive_blocking({{}, std::chrono::steady_clock::now() + 60s});
+    if (!rows) rows.emplace(finish(connection_->receive(statements)));
+    return rows->text(0, 0);
+  }
+  // How many prepared statements the connection has on the server.
+  std::string prepared() { return ask("SELECT count(*) FROM pg_prepared_statements"); }
+
+ private:
+  template <typename Result>
+  Result finish(asio::awaitable<Result> coroutine) {
+    std::optional<Result> result;
+    auto keep_result = [&]() -> asio::awaitable<void> { result.emplace(co_await std::move(coroutine)); };
+    asio::co_spawn(strand_, keep_result, [](const std::exception_ptr& error) {
+      if (error) std::rethrow_exception(error);
+    });
+    while (!result) context_.run_one();
+    return std::move(*result);
+  }
+
+  asio::io_context context_;
+  const asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(context_);
+  const asio::any_io_executor strand_ = asio::make_strand(context_);
+  std::unique_ptr<postgres::Connection> connection_;
+};
+
+TEST_F(PostgresConnections, FrequentStatementsArePreparedOnce) {
+  OneConnection connection(server.url());
+  EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  EXPECT_EQ(connection.prepared(), "0") << "there could still be a pooler";
+  EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  EXPECT_EQ(connection.ask_prepared("SELECT 2"), "2");
+  EXPECT_EQ(connection.prepared(), "2");
+}
+
+TEST_F(PostgresConnections, RequestIsSentAgainIfAPreparedStatementIsGone) {
+  OneConnection connection(server.url());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  EXPECT_EQ(connection.prepared(), "1");
+  connection.ask("DEALLOCATE ALL");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  EXPECT_EQ(connection.prepared(), "0");
+}
+
+TEST_F(PostgresConnections, TransactionIsSentAgainIfAPreparedStatementIsGone) {
+  OneConnection connection(server.url());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared_in_transaction("SELECT 1"), "1");
+  EXPECT_EQ(connection.prepared(), "1");
+  connection.ask("DEALLOCATE ALL");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared_in_transaction("SELECT 1"), "1");
+  EXPECT_EQ(connection.prepared(), "0");
+}
+
+TEST_F(PostgresConnections, RequestIsSentAgainIfTheIdOfTheServerProcessIsSecret) {
+  make_role(20);
+  server.execute("REVOKE EXECUTE ON FUNCTION pg_backend_pid() FROM PUBLIC");
+  OneConnection connection(server.url_of("limited"));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared_in_transaction("SELECT 1"), "1");
+  EXPECT_EQ(connection.prepared(), "0");
+}
+
+TEST_F(PostgresConnections, RequestIsSentAgainIfAPreparedStatementExistsAlready) {
+  OneConnection first(server.url());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(first.ask_prepared("SELECT 1"), "1");
+  const auto name = first.ask("SELECT name FROM pg_prepared_statements");
+  OneConnection second(server.url());
+  EXPECT_EQ(second.ask_prepared("SELECT 1"), "1");
+  second.ask("PREPARE \"" + name + "\" AS SELECT 'other'");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(second.ask_prepared("SELECT 1"), "1");
+}
+
+TEST_F(PostgresConnections, FailedPreparationIsNotRemembered) {
+  OneConnection connection(server.url());
+  EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  EXPECT_THROW(connection.ask_prepared("SELECT * FROM missing"), LockError);
+  server.execute("CREATE TABLE missing AS SELECT 3");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared("SELECT * FROM missing"), "3");
+}
+
+TEST_F(PostgresConnections, NothingIsPreparedBehindAPooler) {
+  const PgBouncer pooler(server, "default_pool_size = 1\n");
+  OneConnection connection(pooler.url(""));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
+  EXPECT_EQ(connection.prepared(), "0");
+}
+
 TEST_F(PostgresConnections, PoolerWithNoMoreConnectionsIsRateLimited) {
   const PgBouncer pooler(server, "max_client_conn = 1\n");
   const PostgresClient outsider(pooler.url());
@@ -221,7 +334,7 @@ TEST_F(PostgresConnections, ReplacedConnectionsDoNotBecomeSlower) {
 TEST_F(PostgresConnections, RepliesToABlockingCallerDoNotWakeTheIoThread) {
   auto locks = client();
   // A background renewal makes the I/O thread watch the connection.
-  auto renewed = locks.acquire("renewed", {.ttl = 100ms, .auto_extend = true});
+  auto renewed = locks.acquire("renewed", {.ttl = 1s, .auto_extend = true});
   const auto before_renewal = renewed.expires_at();
   ASSERT_TRUE(eventually([&] { return renewed.expires_at() > before_renewal; }));
   EXPECT_TRUE(renewed.release());
