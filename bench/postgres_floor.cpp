@@ -1,4 +1,4 @@
-// Blocking libpq in pipeline mode with the same statements as the library.
+// Blocking libpq in pipeline mode with the same prepared statements as the library.
 
 #include "backends/postgres/statements.hpp"
 #include "backends/url.hpp"
@@ -10,6 +10,8 @@
 
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <unordered_map>
 
 namespace syncguard::bench {
 namespace {
@@ -24,8 +26,11 @@ class Connection {
   void send(const std::string& sql, const std::vector<std::string>& values) {
     std::vector<const char*> texts;
     for (const auto& value : values) texts.push_back(value.c_str());
-    PQsendQueryParams(connection_.get(), sql.c_str(), static_cast<int>(texts.size()), nullptr, texts.data(), nullptr,
-                      nullptr, 0);
+    const auto count = static_cast<int>(texts.size());
+    const auto [found, is_new] = prepared_.try_emplace(sql, "statement " + std::to_string(prepared_.size()));
+    const char* const name = found->second.c_str();
+    if (is_new) PQsendPrepare(connection_.get(), name, sql.c_str(), count, nullptr);
+    PQsendQueryPrepared(connection_.get(), name, count, texts.data(), nullptr, nullptr, 0);
   }
 
   void wait() {
@@ -42,6 +47,8 @@ class Connection {
 
  private:
   const std::unique_ptr<PGconn, void (*)(PGconn*)> connection_;
+  // The names of the statements, by their text.
+  std::unordered_map<std::string, std::string> prepared_;
 };
 
 }  // namespace
