@@ -181,13 +181,14 @@ REASONS = {
     ("redis", "256 in flight, one client, floor of 32 threads"):
         "1.76 to 1.87 between runs: the server is at its limit, and cheaper scripts help the floor, too",
     ("redis", GROWTH): "1.3 to 1.6 between runs, with another row each time",
-    ("postgres", "1 blocking caller"): "0.90 to 0.95 between runs",
-    ("postgres", "8 processes"): "350 to 399 between runs, as the disk varies: a hand-off waits for an fsync and for NOTIFY, after which the server wakes all "
-                                 "eight listeners; neither one call less per turn nor a channel for each client changed that",
-    ("postgres", "10 blocking threads, one client"):
-        "0.84 to 1.00 between runs: ten threads, ten server processes and two cores; faster functions make the library's own work count for more",
+    ("postgres", "1 blocking caller"): "0.93 to 0.99 between runs",
+    ("postgres", "8 processes"): "399 to 469 between runs, as the disk varies",
+    ("postgres", "10 blocking threads, one client"): "0.89 to 0.93 between runs: ten threads, ten server processes and two cores",
+    ("postgres", "256 in flight, one client, floor of 10 threads"): "0.89 to 0.94 between runs",
     ("postgres", HAND_OFF_LOSS): "0.44 to 0.51 between runs: NOTIFY wakes every listening connection of a database, whatever its channel",
-    ("postgres", GROWTH): "1.1 to 1.8 between runs; the update that marks 10 000 waiters as alive, every ten seconds, falls into some of them",
+    ("postgres", GROWTH):
+        "1.1 to 1.4 unless a heartbeat falls into the measurement: it updates all 10 000 waiters in one transaction, which takes seconds, and "
+        "releases and joins wait for its row locks",
     ("firestore", GROWTH): "Firestore has no queue, so all waiters try after each release, and the emulator slows down with documents",
 }
 # Why a backend was measured with smaller numbers.
