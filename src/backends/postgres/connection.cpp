@@ -363,7 +363,7 @@ asio::awaitable<Rows> Connection::receive(const std::vector<Statement>& statemen
     co_await flush();
     while (!reply_.is_complete) add_to_reply(co_await next_result());
     if (PQtransactionStatus(connection_) != PQTRANS_IDLE) co_await roll_back();
-    // After a cancel request, nobody waits for the reply anymore.
+    // After a cancel request, the caller no longer waits for the reply.
     if (!reply_.must_be_repeated || canceled_) co_return take_reply();
     send(statements);
   }

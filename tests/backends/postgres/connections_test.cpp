@@ -232,21 +232,14 @@ TEST_F(PostgresConnections, FrequentStatementsArePreparedOnce) {
 }
 
 TEST_F(PostgresConnections, RequestIsSentAgainIfAPreparedStatementIsGone) {
-  OneConnection connection(server.url());
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
-  EXPECT_EQ(connection.prepared(), "1");
-  connection.ask("DEALLOCATE ALL");
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared("SELECT 1"), "1");
-  EXPECT_EQ(connection.prepared(), "0");
-}
-
-TEST_F(PostgresConnections, TransactionIsSentAgainIfAPreparedStatementIsGone) {
-  OneConnection connection(server.url());
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared_in_transaction("SELECT 1"), "1");
-  EXPECT_EQ(connection.prepared(), "1");
-  connection.ask("DEALLOCATE ALL");
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(connection.ask_prepared_in_transaction("SELECT 1"), "1");
-  EXPECT_EQ(connection.prepared(), "0");
+  for (const auto ask : {&OneConnection::ask_prepared, &OneConnection::ask_prepared_in_transaction}) {
+    OneConnection connection(server.url());
+    for (int i = 0; i < 2; ++i) EXPECT_EQ((connection.*ask)("SELECT 1"), "1");
+    EXPECT_EQ(connection.prepared(), "1");
+    connection.ask("DEALLOCATE ALL");
+    for (int i = 0; i < 2; ++i) EXPECT_EQ((connection.*ask)("SELECT 1"), "1");
+    EXPECT_EQ(connection.prepared(), "0");
+  }
 }
 
 TEST_F(PostgresConnections, RequestIsSentAgainIfTheIdOfTheServerProcessIsSecret) {
