@@ -16,12 +16,26 @@ namespace syncguard::postgres {
 namespace {
 
 constexpr std::chrono::seconds heartbeat_interval{10};
+// How many waiters one transaction covers. Until it ends, the server holds back notifications to this connection, and
+// joins and releases wait for the rows that a heartbeat has updated.
+constexpr std::size_t max_heartbeats = 500;
+constexpr std::size_t max_checks = 5000;
 constexpr std::chrono::milliseconds min_backoff{250};
 constexpr std::chrono::seconds max_backoff{10};
 // After this time, a reservation that starts now has lapsed.
 constexpr auto lapsed_after = core::max_reservation + std::chrono::milliseconds(20);
 // A connection that lasted this long ends the backoff.
 constexpr std::chrono::seconds stable_after{5};
+
+// Removes waiters from the end of a list, which must not be empty. Returns them as an array in PostgreSQL's syntax.
+std::string take(std::vector<LockId>& waiters, std::size_t max_count) {
+  std::string taken;
+  for (std::size_t count = 0; count < max_count && !waiters.empty(); ++count) {
+    taken += (taken.empty() ? "{" : ",") + waiters.back().str();
+    waiters.pop_back();
+  }
+  return taken + "}";
+}
 
 }  // namespace
 
@@ -116,13 +130,7 @@ asio::awaitable<void> WakeListener::listen_until_lost() {
   const std::string listen_sql = "LISTEN syncguard_wake";
   // Named before they are awaited: g++ 12 would destroy them twice.
   const std::vector<Statement> listen_statements = {{.sql = &listen_sql}};
-  // A connection that does not reply in time is closed.
-  const auto close_connection = [&] { connection->close(); };
-  {
-    const async::ScopedTimeout scoped_timeout(strand_, std::chrono::steady_clock::now() + connect_options_.timeout,
-                                              close_connection);
-    (void)co_await connection->run(listen_statements);
-  }
+  (void)co_await run(*connection, listen_statements);
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::closed) co_return;
@@ -135,8 +143,12 @@ asio::awaitable<void> WakeListener::listen_until_lost() {
   auto next_heartbeat = Clock::now();
   auto next_lapsed_check = Clock::time_point::max();
   Clock::time_point last_foreign_turn{};
+  // The waiters that the current check has not reached yet.
+  std::vector<LockId> unchecked;
+  bool is_heartbeat = false;
   for (;;) {
-    const auto payloads = co_await connection->notifications(std::min(next_heartbeat, next_lapsed_check));
+    const auto next_check = unchecked.empty() ? std::min(next_heartbeat, next_lapsed_check) : Clock::now();
+    const auto payloads = co_await connection->notifications(next_check);
     for (const auto& payload : payloads) {
       if (!LockId::is_valid(payload)) continue;
       const LockId notified(payload);
@@ -154,42 +166,55 @@ asio::awaitable<void> WakeListener::listen_until_lost() {
       if (state_ == State::closed) co_return;
       sql = statements_;
     }
-    const auto now = Clock::now();
-    if (now < next_heartbeat && now < next_lapsed_check) continue;
-    const bool heartbeat_is_due = now >= next_heartbeat;
-    if (heartbeat_is_due) next_heartbeat = now + heartbeat_interval;
-    // The turn that was given last may not have lapsed yet.
-    const auto last_turn_lapses = last_foreign_turn + lapsed_after;
-    next_lapsed_check = last_turn_lapses > now ? last_turn_lapses : Clock::time_point::max();
-    const auto waiters = waiter_ids();
-    if (waiters == "{}" || !sql) continue;
-    // PostgreSQL's timeouts are ints.
-    const auto timeout = std::to_string(std::min<std::int64_t>(connect_options_.timeout.count(), 1'000'000'000));
-    std::vector<Statement> statements = {{.sql = &sql->begin}, {.sql = &sql->settings, .values = {timeout, timeout}}};
-    if (heartbeat_is_due) {
-      statements.push_back({.sql = &sql->purge});
-      statements.push_back({.sql = &sql->seen, .values = {waiters}});
+    if (const auto now = Clock::now(); unchecked.empty()) {
+      if (now < next_heartbeat && now < next_lapsed_check) continue;
+      is_heartbeat = now >= next_heartbeat;
+      if (is_heartbeat) next_heartbeat = now + heartbeat_interval;
+      // The turn that was given last may not have lapsed yet.
+      const auto last_turn_lapses = last_foreign_turn + lapsed_after;
+      next_lapsed_check = last_turn_lapses > now ? last_turn_lapses : Clock::time_point::max();
+      if (sql) unchecked = waiters_.all();
+      if (unchecked.empty()) continue;
     }
-    statements.push_back({.sql = &sql->lapsed, .values = {waiters}});
-    statements.push_back({.sql = &sql->commit});
-    const async::ScopedTimeout scoped_timeout(strand_, now + connect_options_.timeout, close_connection);
-    try {
-      const Rows lapsed = co_await connection->run(statements);
-      for (int row = 0; row < lapsed.count(); ++row) {
-        if (const auto id = lapsed.text(row, 0); LockId::is_valid(id)) waiters_.wake(LockId(id));
-      }
-    } catch (const LockError&) {
-      // Only this check failed. The connection may still receive notifications.
-      if (!connection->is_open()) throw;
+    const auto batch = take(unchecked, is_heartbeat ? max_heartbeats : max_checks);
+    // The heartbeat comes last, so that its rows are locked for a short time.
+    std::vector<Statement> statements = {{.sql = &sql->lapsed, .values = {batch}}};
+    if (is_heartbeat) statements.push_back({.sql = &sql->seen, .values = {batch}});
+    const auto lapsed = co_await run_transaction(*connection, *sql, std::move(statements));
+    for (int row = 0; lapsed && row < lapsed->count(); ++row) {
+      if (const auto id = lapsed->text(row, 0); LockId::is_valid(id)) waiters_.wake(LockId(id));
+      // Another client may be marking this waiter right now, and the mark may outlast the waiter's next join. The next
+      // check finds it.
+      next_lapsed_check = std::min(next_lapsed_check, Clock::now() + lapsed_after);
+    }
+    if (is_heartbeat && unchecked.empty()) {
+      std::vector<Statement> purge = {{.sql = &sql->purge}};
+      (void)co_await run_transaction(*connection, *sql, std::move(purge));
     }
   }
 }
 
-// In PostgreSQL's syntax for arrays.
-std::string WakeListener::waiter_ids() const {
-  std::string ids;
-  for (const auto& id : waiters_.all()) ids += (ids.empty() ? "" : ",") + id.str();
-  return "{" + ids + "}";
+asio::awaitable<std::optional<Rows>> WakeListener::run_transaction(Connection& connection, const Statements& sql,
+                                                                   std::vector<Statement> statements) {
+  // PostgreSQL's timeouts are ints.
+  const auto timeout = std::to_string(std::min<std::int64_t>(connect_options_.timeout.count(), 1'000'000'000));
+  const std::vector<Statement> start = {{.sql = &sql.begin}, {.sql = &sql.settings, .values = {timeout, timeout}}};
+  statements.insert(statements.begin(), start.begin(), start.end());
+  statements.push_back({.sql = &sql.commit});
+  try {
+    co_return co_await run(connection, std::move(statements));
+  } catch (const LockError&) {
+    // The connection may still receive notifications.
+    if (!connection.is_open()) throw;
+    co_return std::nullopt;
+  }
+}
+
+asio::awaitable<Rows> WakeListener::run(Connection& connection, std::vector<Statement> statements) {
+  // A connection that does not reply in time is closed.
+  const async::ScopedTimeout scoped_timeout(strand_, std::chrono::steady_clock::now() + connect_options_.timeout,
+                                            [&] { connection.close(); });
+  co_return co_await connection.run(statements);
 }
 
 bool WakeListener::is_connected() noexcept {

@@ -43,7 +43,11 @@ class WakeListener : public std::enable_shared_from_this<WakeListener> {
  private:
   asio::awaitable<void> listen();
   asio::awaitable<void> listen_until_lost();
-  [[nodiscard]] std::string waiter_ids() const;
+
+  // Returns nullopt if the statements failed. Throws LockError if the connection was lost.
+  asio::awaitable<std::optional<Rows>> run_transaction(Connection& connection, const Statements& sql,
+                                                       std::vector<Statement> statements);
+  asio::awaitable<Rows> run(Connection& connection, std::vector<Statement> statements);
 
   const ConnectOptions connect_options_;
   const std::stop_source stop_;

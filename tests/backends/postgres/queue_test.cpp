@@ -7,6 +7,8 @@
 #include "support/findings.hpp"
 #include "support/waiting_processes.hpp"
 
+#include <syncguard/async.hpp>
+
 #include <gmock/gmock.h>
 
 #include <array>
@@ -275,6 +277,80 @@ TEST_F(PostgresQueue, ReleaseOfAnOlderVersionWakesWaiter) {
   waiting.join();
   EXPECT_LT(steady_clock::now() - start, soon);
   (void)lease.detach();
+}
+
+struct PostgresHeartbeat : PostgresQueue {
+  // Waits for the keys "key 1", "key 2" and so on, which another client holds. Returns when the last waiter has joined.
+  void start_waiting(int keys) {
+    server.execute(
+        "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) "
+        "SELECT 'key ' || n, 'id ' || n, " +
+            server_now + " + 600000, 0, '1', 'key ' || n FROM generate_series(1, $1::int) AS n",
+        {std::to_string(keys)});
+    for (int i = 1; i <= keys; ++i) {
+      // A lock that a waiter gets stays held. Its release would wait for the rows that a test has locked.
+      locks.async_acquire("key " + std::to_string(i), until_closed, [](const std::exception_ptr& error, Lease lease) {
+        if (!error) (void)lease.detach();
+      });
+    }
+    expect_waiters(keys);
+  }
+  [[nodiscard]] std::string last_seen() const {
+    return server.execute("SELECT max(seen_at_ms) FROM syncguard_locks_waiters");
+  }
+  // How many waiters were recorded as alive since then.
+  [[nodiscard]] int seen_since(const std::string& time) const {
+    return std::stoi(
+        server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE seen_at_ms > $1::bigint", {time}));
+  }
+
+  const AcquireOptions until_closed{.wait = {.timeout = 10min, .retry_delay = 5min, .max_delay = 5min}};
+  Locks locks = client();
+};
+
+TEST_F(PostgresHeartbeat, DoesNotWaitForOtherTransactions) {
+  start_waiting(2);
+  server.execute(
+      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('key 3', 'dead', 1), ('key 4', 'dead, "
+      "too', 1)");
+  PostgresClient outsider(server);
+  outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE key IN ('key 2', 'key 3') FOR UPDATE");
+  const auto before = last_seen();
+  bool was_blocked = false;
+  EXPECT_TRUE(eventually([&] {
+    was_blocked = was_blocked || connections("cardinality(pg_blocking_pids(pid)) > 0") > 0;
+    return seen_since(before) == 1 &&
+           server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE key = 'key 4'") == "0";
+  }));
+  EXPECT_FALSE(was_blocked);
+}
+
+TEST_F(PostgresHeartbeat, WakesWaitersAfterALapsedTurnWithoutWaiting) {
+  start_waiting(1);
+  server.execute(
+      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES ('key 1', 'dead', " +
+      server_now + ", " + server_now + " - 1000), ('key 1', 'of another client', " + server_now + ", NULL)");
+  PostgresClient outsider(server);
+  outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE waiter = 'of another client' FOR UPDATE");
+  server.execute("DELETE FROM syncguard_locks");
+  server.execute("SELECT pg_notify('syncguard_wake', $1)", {LockId::generate().str()});
+  bool was_blocked = false;
+  EXPECT_TRUE(eventually([&] {
+    was_blocked = was_blocked || connections("cardinality(pg_blocking_pids(pid)) > 0") > 0;
+    return server.execute(
+               "SELECT count(*) FROM syncguard_locks_waiters WHERE waiter NOT IN ('dead', 'of another client')") == "0";
+  }));
+  EXPECT_FALSE(was_blocked);
+}
+
+// Others wait for each of these transactions, so it must be short.
+TEST_F(PostgresHeartbeat, UpdatesAtMost500WaitersPerTransaction) {
+  start_waiting(1200);
+  const auto before = last_seen();
+  EXPECT_TRUE(eventually([&] { return seen_since(before) == 1200; }));
+  EXPECT_LE(std::stoi(server.execute("SELECT max(waiters) FROM (SELECT count(*) AS waiters FROM "
+                                     "syncguard_locks_waiters GROUP BY xmin::text) AS transactions")),
+            500);
 }
 
 TEST_F(PostgresQueue, LongDeadWaitersOfAllKeysAreRemoved) {

@@ -23,20 +23,23 @@ WITH moment AS MATERIALIZED (
 SELECT 1{notify_next_waiter}
 
 -- name: seen
--- $1: waiters, as an array. Records that they are alive.
-UPDATE {waiters} SET seen_at_ms = {now} WHERE waiter = ANY($1::text[])
+-- $1: waiters, as an array. Records that they are alive. A locked row is skipped: its waiter is joining again, being woken or leaving.
+UPDATE {waiters} SET seen_at_ms = {now} WHERE position = ANY(ARRAY(
+  SELECT position FROM {waiters} WHERE waiter = ANY($1::text[]) FOR UPDATE SKIP LOCKED))
 
 -- name: purge
--- Removes waiters that died long ago. Entries that nothing else removes, because no other waiter joined their key, are among the oldest.
-DELETE FROM {waiters} WHERE position IN (
-  SELECT position FROM (SELECT position, seen_at_ms FROM {waiters} ORDER BY position LIMIT 1000) AS oldest
-  WHERE seen_at_ms < {now} - 60000)
+-- Removes waiters that died long ago. Entries that nothing else removes, because no other waiter joined their key, are among the oldest. A
+-- locked row is skipped: another client is removing it.
+DELETE FROM {waiters} WHERE position = ANY(ARRAY(
+  SELECT position FROM {waiters} WHERE position = ANY(ARRAY(SELECT position FROM {waiters} ORDER BY position LIMIT 1000))
+    AND seen_at_ms < {now} - 60000 FOR UPDATE SKIP LOCKED))
 
 -- name: lapsed
 -- $1: waiters, as an array. Returns those whose key is free because another waiter let its turn lapse. Marks all waiters of that key as
 -- woken without a reservation, so that any number of dead waiters costs the others only one reservation. Live waiters keep their place when
 -- they join again. Therefore it also returns the waiters that another client has marked, even if the key is held by now: no release
--- wakes them before they join again.
+-- wakes them before they join again. A locked row is skipped: another client is marking or removing it, or its
+-- waiter is joining again, being woken or leaving.
 WITH moment AS MATERIALIZED (
   SELECT {now} AS now
 ), mine AS MATERIALIZED (
@@ -51,8 +54,8 @@ WITH moment AS MATERIALIZED (
   WHERE turns.lapsed AND NOT coalesce(turns.reserved, false)
     AND NOT EXISTS (SELECT FROM {locks} AS locks WHERE locks.key = awaited.key AND locks.expires_at_ms > now - 1000)
 ), marked AS (
-  UPDATE {waiters} AS waiters SET turn_until_ms = 0 FROM free
-  WHERE waiters.key = free.key AND waiters.turn_until_ms IS NULL
+  UPDATE {waiters} SET turn_until_ms = 0 WHERE position = ANY(ARRAY(
+    SELECT position FROM {waiters} WHERE key IN (SELECT key FROM free) AND turn_until_ms IS NULL FOR UPDATE SKIP LOCKED))
 )
 SELECT waiter FROM mine WHERE turn_until_ms = 0 OR key IN (SELECT key FROM free)
 
