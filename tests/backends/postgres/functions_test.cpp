@@ -37,7 +37,7 @@ struct PostgresFunctions : Postgres {
   // With all arguments, as DROP FUNCTION and GRANT want them.
   [[nodiscard]] std::string functions() const {
     return server.execute(
-        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v2\\_%'");
+        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v3\\_%'");
   }
   void drop_functions() const { server.execute("DROP FUNCTION " + functions()); }
   // Of a function, by all connections that have ended.
@@ -45,7 +45,7 @@ struct PostgresFunctions : Postgres {
     EXPECT_TRUE(eventually([&] { return connections() == 0; }));
     return std::stoi(
         server.execute("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname LIKE 'syncguard\\_' "
-                       "|| $1 || '\\_v2%'",
+                       "|| $1 || '\\_v3%'",
                        {operation}));
   }
   // One of each operation.
@@ -128,7 +128,7 @@ TEST_F(PostgresFunctions, FunctionsOfAnotherRoleAreNotCalled) {
   server.execute("CREATE ROLE stranger; GRANT CREATE ON SCHEMA public TO stranger");
   server.execute(
       "DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE proname LIKE "
-      "'syncguard\\_%\\_v2\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
+      "'syncguard\\_%\\_v3\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
   use();
   EXPECT_TRUE(open_with_long_timeout(server.url_of("caller", "?application_name=test")).try_acquire("key"));
   EXPECT_EQ(calls(), 0);
@@ -183,7 +183,7 @@ TEST_F(PostgresFunctions, SetupFromManyClientsAtOnceInstallsThemOnce) {
   }
   for (auto& thread : threads) thread.join();
   const auto installed =
-      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v2\\_%'";
+      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v3\\_%'";
   const auto before = server.execute(installed);
   EXPECT_EQ(std::ranges::count(before, ','), 4);
   setup_postgres_schema({.connection = server.url()});
@@ -216,6 +216,38 @@ TEST_F(PostgresFunctions, ReadOnlyTheFrontOfALongQueue) {
   const auto read = std::stoi(server.execute(
       "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relname = 'syncguard_locks_waiters'"));
   EXPECT_LT(read, waiters / 2);
+}
+
+// The server plans a statement while few locks are held, and keeps the plan. Many were held before, so the index of the
+// keys is large. The lock that is waited for expires last.
+TEST_F(PostgresFunctions, WaitersReadOnlyTheLockOfTheirKey) {
+  constexpr int many = 20'000;
+  const auto hold = [&](int first, int last) {
+    server.execute(
+        "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) SELECT "
+        "'key ' || n, n, 99999999999999 + (n = 1)::int, 0, '1', '' "
+        "FROM generate_series($1::int, $2::int) AS n",
+        {std::to_string(first), std::to_string(last)});
+  };
+  hold(1, many);
+  server.execute("DELETE FROM syncguard_locks");
+  hold(1, 5);
+  server.execute("VACUUM ANALYZE syncguard_locks");
+  {
+    auto locks = client("&pool=1");
+    const auto wait_in_vain = [&] {
+      expect_error(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key 1", {.wait = {.timeout = 2s}}); });
+    };
+    wait_in_vain();
+    hold(6, many);
+    server.execute("SELECT pg_stat_reset()");
+    wait_in_vain();
+  }
+  EXPECT_GT(calls("join"), 0);
+  EXPECT_GT(calls("leave"), 0);
+  const auto read =
+      std::stoi(server.execute("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'syncguard_locks'"));
+  EXPECT_LT(read, many / 2);
 }
 
 // As during an upgrade: clients that call functions, clients with plain statements, and the TypeScript library.
@@ -317,7 +349,7 @@ TEST_P(PostgresFences, OptionCounterCounts) {
 TEST_F(PostgresFunctions, AbsurdClockIsIgnoredWithAWarning) {
   // The year 2300.
   server.execute(R"(DO $do$ BEGIN EXECUTE replace(pg_get_functiondef((SELECT oid FROM pg_proc WHERE proname LIKE
-    'syncguard\_acquire\_v2\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
+    'syncguard\_acquire\_v3\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
   std::atomic<int> warnings = 0;
   Log log([&](LogLevel level, std::string_view text) {
     if (level == LogLevel::warning && text.find("2255") != std::string_view::npos) ++warnings;

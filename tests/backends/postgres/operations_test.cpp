@@ -370,7 +370,7 @@ TEST_F(Postgres, TablesCanHaveOtherNamesAndSchemas) {
   EXPECT_EQ(server.execute("SELECT indexname FROM pg_indexes WHERE indexname = 'idx_MyLocks_lock_id'"),
             "idx_MyLocks_lock_id");
   EXPECT_THAT(postgres_schema(options), HasSubstr("\"other\".\"MyLocks\""));
-  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v2_"));
+  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v3_"));
   PostgresClient outsider(server);
   for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(outsider(postgres_schema(options))) << "it can be repeated";
 }

@@ -5,8 +5,8 @@
 -- versions can share the tables. The functions run with the rights of their caller. PostgreSQL resolves names when a statement first runs.
 -- The first statement restricts the search path to pg_catalog; it and all types are therefore qualified. Sequential and bitmap scans and
 -- sorts are off, because these tables are usually nearly empty when the server plans a statement, and it would then keep reading all of a
--- table, or of a queue, as it grows. Each statement is planned once: with its estimates for a range of keys, the server would plan again in
--- every call.
+-- table, or of a queue, as it grows. For the same reason, no condition on a single lock can use the index of expires_at_ms: see locks.sql.
+-- Each statement is planned once: with its estimates for a range of keys, the server would plan again in every call.
 --
 -- Verdicts: 1 done, 0 contended, -1 not found, -2 expired, -4 the counter is exhausted, -8 nothing was done because the transaction is not
 -- READ COMMITTED: statements after the wait for the advisory lock would use a snapshot from before it.
@@ -166,7 +166,7 @@ BEGIN
   PERFORM pg_advisory_xact_lock(hashtext(storage_key));
   now_ms := {now};
   SELECT l.expires_at_ms + 1000 - now_ms INTO remaining FROM {locks} AS l
-  WHERE l.key = storage_key AND l.expires_at_ms > now_ms - 1000;
+  WHERE l.key = storage_key AND l.expires_at_ms + 0 > now_ms - 1000;
   DELETE FROM {waiters} AS w WHERE w.position = ANY (ARRAY(
     SELECT front.position FROM {front_of_queue} WHERE front.waiter <> token
       AND ((front.turn_until_ms > 0 AND front.turn_until_ms <= now_ms) OR front.turn_until_ms > now_ms + 300
@@ -195,7 +195,7 @@ BEGIN
   DELETE FROM {waiters} AS w WHERE w.waiter = token RETURNING w.turn_until_ms INTO turn_until;
   now_ms := {now};
   IF turn_until IS NULL OR turn_until <= now_ms
-    OR EXISTS (SELECT FROM {locks} AS l WHERE l.key = held_key AND l.expires_at_ms > now_ms - 1000) THEN
+    OR EXISTS (SELECT FROM {locks} AS l WHERE l.key = held_key AND l.expires_at_ms + 0 > now_ms - 1000) THEN
     RETURN;
   END IF;
   {pass_turn_of_held_key}

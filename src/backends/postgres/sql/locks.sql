@@ -1,6 +1,9 @@
 -- Locks and their fence counters. {turn}, {leave}, {pass_turn} and {notify_next_waiter} are replaced by parts of queue.sql, {holder},
 -- {holder_columns}, {holder_values} and {holder_update} by the parts at the end, or by nothing if the table has no such columns. Each
 -- statement becomes a constant with its name: see cmake/SyncGuardEmbed.cmake.
+--
+-- "expires_at_ms + 0" keeps the server from using the index of that column to find a single lock. It may plan to do so while few locks are
+-- held, and would later read every live lock. A condition that reads the clock itself cannot use an index anyway.
 
 -- name: lock_key
 -- $1: key. Excludes all other SyncGuard clients for this key until the transaction ends. A separate statement, because a statement that
@@ -116,7 +119,7 @@ SELECT * FROM (
 -- $1: key, $2: key of the counter. Returns one row: now, the counter or nothing, and if the key is locked: user's key, expires at, acquired
 -- at, fence, label of the holder, number of waiters.
 SELECT now, (SELECT fence FROM {counters} WHERE fence_key = $2), user_key, expires_at_ms, acquired_at_ms, fence, {holder}, {waiter_count}
-FROM (SELECT {now} AS now OFFSET 0) AS moment LEFT JOIN {locks} AS found ON key = $1 AND expires_at_ms > now - 1000
+FROM (SELECT {now} AS now OFFSET 0) AS moment LEFT JOIN {locks} AS found ON key = $1 AND expires_at_ms + 0 > now - 1000
 
 -- name: waiter_count
 -- Of those that were seen in the last 30 s.

@@ -7,7 +7,7 @@
 INSERT INTO {waiters} AS waiters (key, waiter, seen_at_ms{reservation_column})
 SELECT $1, $2, {now}{reservation_value} WHERE $3::bigint IS NOT NULL
 ON CONFLICT (waiter) DO UPDATE SET seen_at_ms = excluded.seen_at_ms{reservation_update},
-  turn_until_ms = CASE WHEN EXISTS (SELECT FROM {locks} WHERE key = $1 AND expires_at_ms > excluded.seen_at_ms - 1000)
+  turn_until_ms = CASE WHEN EXISTS (SELECT FROM {locks} WHERE key = $1 AND expires_at_ms + 0 > excluded.seen_at_ms - 1000)
     THEN NULL ELSE waiters.turn_until_ms END
 
 -- name: leave
@@ -18,7 +18,7 @@ WITH moment AS MATERIALIZED (
   DELETE FROM {waiters} WHERE waiter = $2 RETURNING turn_until_ms
 ), gone AS (
   SELECT $1 AS key FROM mine, moment WHERE turn_until_ms > now
-    AND NOT EXISTS (SELECT FROM {locks} WHERE key = $1 AND expires_at_ms > now - 1000)
+    AND NOT EXISTS (SELECT FROM {locks} WHERE key = $1 AND expires_at_ms + 0 > now - 1000)
 ){pass_turn}
 SELECT 1{notify_next_waiter}
 
@@ -52,7 +52,7 @@ WITH moment AS MATERIALIZED (
       AND (turn_until_ms IS NOT NULL OR seen_at_ms > now - 30000) ORDER BY key, position LIMIT 100) AS front
   ) AS turns
   WHERE turns.lapsed AND NOT coalesce(turns.reserved, false)
-    AND NOT EXISTS (SELECT FROM {locks} AS locks WHERE locks.key = awaited.key AND locks.expires_at_ms > now - 1000)
+    AND NOT EXISTS (SELECT FROM {locks} AS locks WHERE locks.key = awaited.key AND locks.expires_at_ms + 0 > now - 1000)
 ), marked AS (
   UPDATE {waiters} SET turn_until_ms = 0 WHERE position = ANY(ARRAY(
     SELECT position FROM {waiters} WHERE key IN (SELECT key FROM free) AND turn_until_ms IS NULL FOR UPDATE SKIP LOCKED))
