@@ -218,6 +218,35 @@ TEST_F(PostgresFunctions, ReadOnlyTheFrontOfALongQueue) {
   EXPECT_LT(read, waiters / 2);
 }
 
+TEST_F(PostgresFunctions, WaiterThatRetriesWritesOnlyIfItsPlaceMustChange) {
+  const auto entry = [&] { return server.execute("SELECT string_agg(xmin::text, ' ') FROM syncguard_locks_waiters"); };
+  {
+    auto locks = client();
+    auto other = client();
+    auto lease = locks.acquire("key");
+    std::stop_source stop;
+    std::thread waiting([&] {
+      EXPECT_TRUE(error_of([&] {
+        (void)other.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 5ms, .max_delay = 5ms}}, stop.get_token());
+      }));
+    });
+    EXPECT_TRUE(eventually([&] { return !entry().empty(); }));
+    // The first heartbeat may still write.
+    EXPECT_TRUE(succeeds_once([&] {
+      const auto before = entry();
+      std::this_thread::sleep_for(1s);
+      return entry() == before;
+    }));
+    server.execute("UPDATE syncguard_locks_waiters SET reservation_ms = 1");
+    EXPECT_TRUE(eventually([&] {
+      return server.execute("SELECT reservation_ms >= 50 FROM syncguard_locks_waiters") == "t";
+    })) << "the waiter has measured a longer round trip";
+    stop.request_stop();
+    waiting.join();
+  }
+  EXPECT_GT(calls("join"), 10);
+}
+
 // The server plans a statement while few locks are held, and keeps the plan. Many were held before, so the index of the
 // keys is large. The lock that is waited for expires last.
 TEST_F(PostgresFunctions, WaitersReadOnlyTheLockOfTheirKey) {

@@ -155,6 +155,9 @@ $function$;
 -- reset; otherwise no release would wake it again. Removes waiters whose turn has lapsed, and waiters that were not seen for 30 s.
 -- turn_until_ms = 0 marks a waiter that was woken without a reservation and may still come. The advisory lock keeps a release from
 -- happening between reading the lock and the commit. Such a release would not wake this waiter.
+--
+-- Nothing of this is needed if the waiter has a place and the key is held, as usual when it retries: a release that has not happened yet
+-- finds the place and wakes the waiter. The place and the lock are read in one snapshot.
 CREATE FUNCTION {join_function}(storage_key pg_catalog.text, token pg_catalog.text, reservation BIGINT,
   OUT verdict BIGINT, OUT remaining BIGINT)
 LANGUAGE plpgsql AS $function$
@@ -163,6 +166,14 @@ DECLARE
   now_ms BIGINT;
 BEGIN
   {check_transaction}
+  now_ms := {now};
+  SELECT l.expires_at_ms + 1000 - now_ms INTO remaining FROM {waiters} AS w JOIN {locks} AS l ON l.key = storage_key
+  WHERE w.waiter = token AND w.turn_until_ms IS NULL AND w.seen_at_ms > now_ms - 15000 AND w.reservation_ms >= reservation
+    AND l.expires_at_ms + 0 > now_ms - 1000 AND current_setting('transaction_read_only') = 'off';
+  IF FOUND THEN
+    verdict := 1;
+    RETURN;
+  END IF;
   PERFORM pg_advisory_xact_lock(hashtext(storage_key));
   now_ms := {now};
   SELECT l.expires_at_ms + 1000 - now_ms INTO remaining FROM {locks} AS l
