@@ -144,14 +144,23 @@ std::vector<int> up_to(std::vector<int> counts, int limit) {
   return counts;
 }
 
-void measure_held_keys(const Settings& settings, Report& report, double share) {
+// How long each growing cost is measured.
+double share_of(const Settings& settings) { return settings.seconds / 5; }
+
+// Many waiters are measured for longer. Otherwise, the work that a client does for all of them every ten seconds may
+// not fall into the measurement.
+double share_of(const Settings& settings, int waiters) {
+  return waiters < 10'000 ? share_of(settings) : 2 * settings.seconds;
+}
+
+void measure_held_keys(const Settings& settings, Report& report) {
   auto locks = open(settings.url);
   HeldKeys held(locks, "held");
   for (const int count : up_to({1, 10, 100, 1000, 10'000, 100'000}, settings.leases)) {
     held.grow_to(static_cast<std::size_t>(count));
     report.add({.group = "growth: a blocking cycle with other keys held",
                 .name = std::to_string(count) + " held",
-                .value = microseconds_per_cycle(locks, "free", share),
+                .value = microseconds_per_cycle(locks, "free", share_of(settings)),
                 .unit = "us"});
   }
 }
@@ -164,7 +173,7 @@ void report_memory(Report& report, const std::string& name, int waiters, double 
 }
 
 // All waiters of one client and key share one place in the store's queue.
-void measure_waiters_of_one_client(const Settings& settings, Report& report, double share) {
+void measure_waiters_of_one_client(const Settings& settings, Report& report) {
   for (const int waiters : up_to({1, 8, 64, 512, 10'000}, std::max(512, settings.leases / 10))) {
     auto locks = open(settings.url);
     Crowd crowd(locks);
@@ -173,7 +182,7 @@ void measure_waiters_of_one_client(const Settings& settings, Report& report, dou
     report_memory(report, std::to_string(waiters) + " waiters of one client on one key", waiters, before);
     report.add({.group = "growth: a hand-off with more waiters of one client on the key",
                 .name = std::to_string(waiters) + " waiters",
-                .value = crowd.microseconds_per_turn(share),
+                .value = crowd.microseconds_per_turn(share_of(settings, waiters)),
                 .unit = "us"});
     crowd.stop();
     locks.close();
@@ -181,7 +190,7 @@ void measure_waiters_of_one_client(const Settings& settings, Report& report, dou
 }
 
 // Each waiter has its own place in the store's queue.
-void measure_places(const Settings& settings, Report& report, double share) {
+void measure_places(const Settings& settings, Report& report) {
   for (const int waiters : up_to({2, 8, 64, 512, 10'000}, settings.leases / 10)) {
     Joins joins;
     Locks locks(std::make_unique<CountingBackend>(backend_of(settings), joins, "contested"));
@@ -196,7 +205,7 @@ void measure_places(const Settings& settings, Report& report, double share) {
     }
     report.add({.group = "growth: a hand-off with more waiting clients",
                 .name = std::to_string(waiters) + " clients",
-                .value = crowd.microseconds_per_turn(share),
+                .value = crowd.microseconds_per_turn(share_of(settings, waiters)),
                 .unit = "us"});
     crowd.stop();
     locks.close();
@@ -247,8 +256,9 @@ class WaitedForKeys {
   Locks waiting_;
 };
 
-void measure_keys_with_a_waiter(const Settings& settings, Report& report, double share) {
+void measure_keys_with_a_waiter(const Settings& settings, Report& report) {
   for (const int keys : up_to({100, 1000, 10'000}, settings.leases / 10)) {
+    const double share = share_of(settings, keys);
     WaitedForKeys waited_for(settings, keys);
     waited_for.hold();
     const double before = allocated_bytes();
@@ -280,12 +290,12 @@ void measure_keys_with_a_waiter(const Settings& settings, Report& report, double
   }
 }
 
-void measure_long_keys(const Settings& settings, Report& report, double share) {
+void measure_long_keys(const Settings& settings, Report& report) {
   for (const std::size_t length : {8U, 64U, 512U}) {
     auto locks = open(settings.url);
     report.add({.group = "growth: a blocking cycle with longer keys",
                 .name = std::to_string(length) + " bytes",
-                .value = microseconds_per_cycle(locks, std::string(length, 'k'), share),
+                .value = microseconds_per_cycle(locks, std::string(length, 'k'), share_of(settings)),
                 .unit = "us"});
   }
 }
@@ -293,12 +303,11 @@ void measure_long_keys(const Settings& settings, Report& report, double share) {
 }  // namespace
 
 void measure_growth(const Settings& settings, Report& report) {
-  const double share = settings.seconds / 5;
-  measure_held_keys(settings, report, share);
-  measure_waiters_of_one_client(settings, report, share);
-  measure_places(settings, report, share);
-  measure_keys_with_a_waiter(settings, report, share);
-  measure_long_keys(settings, report, share);
+  measure_held_keys(settings, report);
+  measure_waiters_of_one_client(settings, report);
+  measure_places(settings, report);
+  measure_keys_with_a_waiter(settings, report);
+  measure_long_keys(settings, report);
 }
 
 }  // namespace syncguard::bench

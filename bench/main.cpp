@@ -18,7 +18,7 @@ constexpr const char* help =
   --url URL      the backend to measure (memory:bench)
   --far-url URL  the same store, reached through a slow connection, to measure a waiter that is far away
   --only PART    measure only one part: processes, waiters, cycles, scripts, hand-offs, metrics, growth, leases
-  --seconds S    duration of each measurement; hand-offs take twice as long (5)
+  --seconds S    duration of each measurement; hand-offs and many waiters take twice as long (5)
   --leases N     number of leases to hold when their cost is measured; a tenth of that waits (100000)
   --json FILE    also write the results to FILE
 )";
