@@ -64,6 +64,14 @@ struct Postgres : ::testing::Test {
   [[nodiscard]] Locks client(const std::string& options = "") const {
     return open_with_long_timeout(server.url("?application_name=test" + options));
   }
+  // Locks "key 1", "key 2" and so on, as another client would. The first of them expires last.
+  void hold_keys(int first, int last) const {
+    server.execute(
+        "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) "
+        "SELECT 'key ' || n, 'id ' || n, 99999999999999 + (n = 1)::int, 0, '1', 'key ' || n "
+        "FROM generate_series($1::int, $2::int) AS n",
+        {std::to_string(first), std::to_string(last)});
+  }
   // How many connections of client() match a condition on pg_stat_activity.
   [[nodiscard]] int connections(const std::string& condition = "true") const {
     return std::stoi(

@@ -251,16 +251,9 @@ TEST_F(PostgresFunctions, WaiterThatRetriesWritesOnlyIfItsPlaceMustChange) {
 // keys is large. The lock that is waited for expires last.
 TEST_F(PostgresFunctions, WaitersReadOnlyTheLockOfTheirKey) {
   constexpr int many = 20'000;
-  const auto hold = [&](int first, int last) {
-    server.execute(
-        "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) SELECT "
-        "'key ' || n, n, 99999999999999 + (n = 1)::int, 0, '1', '' "
-        "FROM generate_series($1::int, $2::int) AS n",
-        {std::to_string(first), std::to_string(last)});
-  };
-  hold(1, many);
+  hold_keys(1, many);
   server.execute("DELETE FROM syncguard_locks");
-  hold(1, 5);
+  hold_keys(1, 5);
   server.execute("VACUUM ANALYZE syncguard_locks");
   {
     auto locks = client("&pool=1");
@@ -268,7 +261,7 @@ TEST_F(PostgresFunctions, WaitersReadOnlyTheLockOfTheirKey) {
       expect_error(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key 1", {.wait = {.timeout = 2s}}); });
     };
     wait_in_vain();
-    hold(6, many);
+    hold_keys(6, many);
     server.execute("SELECT pg_stat_reset()");
     wait_in_vain();
   }

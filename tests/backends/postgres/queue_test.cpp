@@ -282,18 +282,24 @@ TEST_F(PostgresQueue, ReleaseOfAnOlderVersionWakesWaiter) {
 struct PostgresHeartbeat : PostgresQueue {
   // Waits for the keys "key 1", "key 2" and so on, which another client holds. Returns when the last waiter has joined.
   void start_waiting(int keys) {
-    server.execute(
-        "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) "
-        "SELECT 'key ' || n, 'id ' || n, " +
-            server_now + " + 600000, 0, '1', 'key ' || n FROM generate_series(1, $1::int) AS n",
-        {std::to_string(keys)});
+    hold_keys(1, keys);
     for (int i = 1; i <= keys; ++i) {
       // A lock that a waiter gets stays held. Its release would wait for the rows that a test has locked.
-      locks.async_acquire("key " + std::to_string(i), until_closed, [](const std::exception_ptr& error, Lease lease) {
+      locks.async_acquire("key " + std::to_string(i), patient, [](const std::exception_ptr& error, Lease lease) {
         if (!error) (void)lease.detach();
       });
     }
     expect_waiters(keys);
+  }
+  // Until then, no connection of client() may wait for another transaction.
+  template <typename Condition>
+  void expect_without_waiting(Condition condition) const {
+    bool was_blocked = false;
+    EXPECT_TRUE(eventually([&] {
+      was_blocked = was_blocked || connections("cardinality(pg_blocking_pids(pid)) > 0") > 0;
+      return condition();
+    }));
+    EXPECT_FALSE(was_blocked);
   }
   [[nodiscard]] std::string last_seen() const {
     return server.execute("SELECT max(seen_at_ms) FROM syncguard_locks_waiters");
@@ -304,7 +310,6 @@ struct PostgresHeartbeat : PostgresQueue {
         server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE seen_at_ms > $1::bigint", {time}));
   }
 
-  const AcquireOptions until_closed{.wait = {.timeout = 10min, .retry_delay = 5min, .max_delay = 5min}};
   Locks locks = client();
 };
 
@@ -316,13 +321,10 @@ TEST_F(PostgresHeartbeat, DoesNotWaitForOtherTransactions) {
   PostgresClient outsider(server);
   outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE key IN ('key 2', 'key 3') FOR UPDATE");
   const auto before = last_seen();
-  bool was_blocked = false;
-  EXPECT_TRUE(eventually([&] {
-    was_blocked = was_blocked || connections("cardinality(pg_blocking_pids(pid)) > 0") > 0;
+  expect_without_waiting([&] {
     return seen_since(before) == 1 &&
            server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE key = 'key 4'") == "0";
-  }));
-  EXPECT_FALSE(was_blocked);
+  });
 }
 
 TEST_F(PostgresHeartbeat, WakesWaitersAfterALapsedTurnWithoutWaiting) {
@@ -334,13 +336,10 @@ TEST_F(PostgresHeartbeat, WakesWaitersAfterALapsedTurnWithoutWaiting) {
   outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE waiter = 'of another client' FOR UPDATE");
   server.execute("DELETE FROM syncguard_locks");
   server.execute("SELECT pg_notify('syncguard_wake', $1)", {LockId::generate().str()});
-  bool was_blocked = false;
-  EXPECT_TRUE(eventually([&] {
-    was_blocked = was_blocked || connections("cardinality(pg_blocking_pids(pid)) > 0") > 0;
+  expect_without_waiting([&] {
     return server.execute(
                "SELECT count(*) FROM syncguard_locks_waiters WHERE waiter NOT IN ('dead', 'of another client')") == "0";
-  }));
-  EXPECT_FALSE(was_blocked);
+  });
 }
 
 // Others wait for each of these transactions, so it must be short.
