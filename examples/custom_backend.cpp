@@ -20,7 +20,7 @@ int main() {
     auto other = sg::open("folder:" + folder.string());
     auto lease = locks.acquire("key");
     std::printf("acquired under fence %s\n", lease.fence().str().c_str());
-    if (other.try_acquire("key")) return 1;
+    if (const auto taken = other.try_acquire("key")) return 1;
     std::puts("the other client has to wait");
     lease.release();
     std::printf("then it gets fence %s\n", other.acquire("key").fence().str().c_str());

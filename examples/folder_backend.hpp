@@ -16,6 +16,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
@@ -140,7 +141,7 @@ class FolderBackend : public sg::Backend {
     if (entry.record && sg::is_live(entry.record->expires_at, step.now)) {
       const sg::LockRecord& held = *entry.record;
       if (held.lock_id != request.lock_id) co_return sg::Contended{sg::free_in(held.expires_at, step.now)};
-      co_return sg::Granted{held.fence, held.expires_at, held.expires_at - step.now};
+      co_return sg::Granted{held.fence, held.expires_at, std::min(held.expires_at - step.now, request.ttl)};
     }
     if (entry.fence_counter >= sg::Fence::refuse_above) {
       throw sg::LockError(sg::ErrorCode::internal, "the fence counter of this key has reached its limit");

@@ -14,7 +14,7 @@ int main() {
 
   for (int i = 0; i < 10; ++i) locks.with_lock("report", {}, [] {});
   sg::Lease lease = locks.acquire("report");
-  if (locks.try_acquire("report")) return 1;
+  if (const auto taken = locks.try_acquire("report")) return 1;
   if (locks.release(sg::LockId::generate())) return 1;
 
   std::thread waiter([&] { locks.with_lock("report", {.wait = {.timeout = 1min}}, [] {}); });

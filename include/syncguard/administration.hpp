@@ -67,23 +67,23 @@ struct WatchOptions {
 };
 static_assert(std::is_trivially_copyable_v<WatchOptions>);
 
-/// Which expired locks to remove.
+/// Which expired locks to remove or count.
 struct CleanupRequest {
   enum class Mode { remove, count };
 
   /// Locks that expired longer ago than this by the store's clock. The minimum is two seconds: the tolerance, plus a
   /// margin for an extend that is in flight.
   std::chrono::milliseconds older_than{0};
-  /// The maximum number per call; a backend may process fewer.
+  /// The maximum number to remove per call; a backend may remove fewer. Counting has no limit.
   std::size_t limit = 1000;
   Mode mode = Mode::remove;
 };
 static_assert(std::is_trivially_copyable_v<CleanupRequest>);
 
 struct CleanupReply {
-  /// How many locks were removed (or, with Mode::count, found).
+  /// How many locks were removed. With Mode::count, how many there are: all of them.
   std::size_t count = 0;
-  /// Whether there may be more.
+  /// Whether there may be more to remove. Always false with Mode::count.
   bool more = false;
   /// Why this store never needs cleanup; empty if it may.
   std::string nothing_to_do{};

@@ -7,11 +7,14 @@
 #include <syncguard/syncguard.hpp>
 
 #include <asio/any_io_executor.hpp>
+#include <asio/associated_allocator.hpp>
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/associated_executor.hpp>
 #include <asio/async_result.hpp>
 #include <asio/awaitable.hpp>
 #include <asio/bind_executor.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/cancellation_state.hpp>
 #include <asio/cancellation_type.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/dispatch.hpp>
@@ -53,8 +56,8 @@ struct LeaseAccess {
   // Called before the application gets a lease. Until then a lease does not know its client, because that would make
   // each of its moves more expensive.
   SYNCGUARD_EXPORT static void deliver(Lease& lease) noexcept;
-  static void deliver(std::optional<Lease>& lease) noexcept {
-    if (lease) deliver(*lease);
+  static void deliver(TryResult& result) noexcept {
+    if (result) deliver(*result);
   }
   template <typename OtherResult>
   static void deliver(OtherResult&) noexcept {}
@@ -71,8 +74,8 @@ SYNCGUARD_EXPORT std::exception_ptr refusal_in_child(const Client& client);
 SYNCGUARD_EXPORT const asio::any_io_executor& coroutine_executor_of(const Client& client);
 
 // The operations. Blocking calls run the same coroutines.
-SYNCGUARD_EXPORT asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
-                                                                   TryOptions options, std::stop_token stop);
+SYNCGUARD_EXPORT asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
+                                                        TryOptions options, std::stop_token stop);
 SYNCGUARD_EXPORT asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
                                                 AcquireOptions options, std::stop_token stop,
                                                 std::stop_token wait_stop);
@@ -106,6 +109,8 @@ SYNCGUARD_EXPORT asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState>
 // IfLost::fail.
 SYNCGUARD_EXPORT asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost);
 SYNCGUARD_EXPORT asio::awaitable<bool> close(ClientPtr client);
+// Throws LockError(aborted) if a stop was requested.
+SYNCGUARD_EXPORT void expect_no_stop(const std::stop_token& stop);
 
 // Options are read when the call starts; the objects they point to need not live longer.
 inline std::stop_token take_wait_stop(AcquireOptions& options) {
@@ -184,18 +189,77 @@ asio::any_io_executor section_executor(const Handler& handler, const ClientPtr& 
   }
 }
 
+// Cancels a coroutine that runs the caller's code between operations of the library. Not through Asio's cancellation
+// state of that coroutine: it ignores some types, and its error is not a LockError.
+struct Cancellation {
+  // Connects it to the slot of the caller's handler.
+  template <typename Handler>
+  static std::shared_ptr<Cancellation> of(const Handler& handler) {
+    auto cancellation = std::make_shared<Cancellation>();
+    auto slot = asio::get_associated_cancellation_slot(handler);
+    if (slot.is_connected()) slot.assign([cancellation](asio::cancellation_type type) { cancellation->cancel(type); });
+    return cancellation;
+  }
+
+  void cancel(asio::cancellation_type type) {
+    stop.request_stop();
+    if (section_runs) section.emit(type);
+  }
+
+  std::stop_source stop;              // ends operations of the library
+  asio::cancellation_signal section;  // cancels the caller's coroutine
+  bool section_runs = false;
+};
+
+// The handler of that coroutine: the caller's, but with the slot of a Cancellation. Not asio::bind_cancellation_slot,
+// which Asio 1.22 does not support for handlers that are already bound to a slot.
+template <typename Handler>
+class SectionHandler {
+ public:
+  using executor_type = asio::associated_executor_t<Handler, asio::any_io_executor>;
+  using allocator_type = asio::associated_allocator_t<Handler>;
+  using cancellation_slot_type = asio::cancellation_slot;
+
+  SectionHandler(Handler handler, const asio::any_io_executor& executor, std::shared_ptr<Cancellation> cancellation)
+      : executor_(asio::get_associated_executor(handler, executor)),
+        cancellation_(std::move(cancellation)),
+        handler_(std::move(handler)) {}
+
+  [[nodiscard]] executor_type get_executor() const noexcept { return executor_; }
+  [[nodiscard]] allocator_type get_allocator() const noexcept { return asio::get_associated_allocator(handler_); }
+  [[nodiscard]] cancellation_slot_type get_cancellation_slot() const noexcept { return cancellation_->section.slot(); }
+
+  template <typename... Results>
+  void operator()(Results&&... results) {
+    auto slot = asio::get_associated_cancellation_slot(handler_);
+    if (slot.is_connected()) slot.clear();
+    std::move(handler_)(std::forward<Results>(results)...);
+  }
+
+ private:
+  executor_type executor_;
+  std::shared_ptr<Cancellation> cancellation_;
+  Handler handler_;
+};
+
 // Runs on the executor of the caller's token, because function is the caller's code.
 template <typename Result, typename Function>
 asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key key, AcquireOptions options,
-                                  std::stop_token wait_stop, Function function) {
-  auto start = [callbacks, key, options, wait_stop](const ClientPtr& of, std::stop_token stop) {
-    return acquire(of, callbacks, key, options, std::move(stop), wait_stop);
+                                  std::stop_token wait_stop, Function function,
+                                  std::shared_ptr<Cancellation> cancellation) {
+  // The section decides which types of cancellation it supports.
+  co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
+  const auto stop = cancellation->stop.get_token();
+  auto start = [callbacks, key, options, wait_stop, stop](const ClientPtr& of, const std::stop_token&) {
+    return acquire(of, callbacks, key, options, stop, wait_stop);
   };
   Lease lease = co_await initiate(client, start, asio::use_awaitable);
 
   std::exception_ptr error;
   std::conditional_t<std::is_void_v<Result>, std::monostate, std::optional<Result>> result;
   try {
+    expect_no_stop(stop);
+    cancellation->section_runs = true;
     if constexpr (std::is_void_v<Result>) {
       if constexpr (std::is_invocable_v<Function, Lease&>) {
         co_await function(lease);
@@ -212,6 +276,7 @@ asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key 
   } catch (...) {
     error = std::current_exception();
   }
+  cancellation->section_runs = false;
 
   // The release uses its own stop token: canceling the caller must not prevent it.
   co_await asio::this_coro::throw_if_cancelled(false);
@@ -226,13 +291,14 @@ asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key 
 
 // Runs on the executor of the caller's token, because callback is the caller's code.
 template <typename Function>
-asio::awaitable<void> watch(ClientPtr client, Key key, WatchOptions options, Function callback) {
+asio::awaitable<void> watch(ClientPtr client, Key key, WatchOptions options, Function callback, std::stop_token stop) {
   std::optional<KeyState> last;
   for (;;) {
-    auto start = [key, last, options](const ClientPtr& of, std::stop_token stop) {
-      return next_change(of, key, last, options, std::move(stop));
+    auto start = [key, last, options, stop](const ClientPtr& of, const std::stop_token&) {
+      return next_change(of, key, last, options, stop);
     };
     last = co_await initiate(client, start, asio::use_awaitable);
+    expect_no_stop(stop);
     callback(*last);
   }
 }
@@ -281,11 +347,12 @@ auto Locks::async_with_lock(Key key, AcquireOptions options, Function function, 
       [](auto handler, detail::ClientPtr client, detail::CallbacksPtr callbacks, Key name, AcquireOptions chosen,
          std::stop_token stop_waiting, Function section) {
         const auto executor = detail::section_executor(handler, client);
-        asio::co_spawn(
-            executor,
-            detail::with_lock<typename Section::Result>(std::move(client), std::move(callbacks), std::move(name),
-                                                        chosen, std::move(stop_waiting), std::move(section)),
-            std::move(handler));
+        auto cancellation = detail::Cancellation::of(handler);
+        asio::co_spawn(executor,
+                       detail::with_lock<typename Section::Result>(std::move(client), std::move(callbacks),
+                                                                   std::move(name), chosen, std::move(stop_waiting),
+                                                                   std::move(section), cancellation),
+                       detail::SectionHandler(std::move(handler), executor, cancellation));
       },
       token, client_, callbacks_, std::move(key), options, std::move(wait_stop), std::move(function));
 }
@@ -386,8 +453,11 @@ auto Locks::async_watch(Key key, WatchOptions options, Function callback, Comple
   return asio::async_initiate<CompletionToken, void(std::exception_ptr)>(
       [](auto handler, detail::ClientPtr client, Key name, WatchOptions chosen, Function notify) {
         const auto executor = detail::section_executor(handler, client);
-        asio::co_spawn(executor, detail::watch(std::move(client), std::move(name), chosen, std::move(notify)),
-                       std::move(handler));
+        auto cancellation = detail::Cancellation::of(handler);
+        auto stop = cancellation->stop.get_token();
+        asio::co_spawn(executor,
+                       detail::watch(std::move(client), std::move(name), chosen, std::move(notify), std::move(stop)),
+                       detail::SectionHandler(std::move(handler), executor, cancellation));
       },
       token, client_, std::move(key), options, std::move(callback));
 }

@@ -75,7 +75,7 @@ struct Granted {
   Fence fence;
   Timestamp expires_at;
   /// The remaining time, computed in the atomic step. Zero or negative if a repeated acquire finds its lock in the
-  /// tolerance after its expiry.
+  /// tolerance after its expiry. Never more than the ttl, even if the clock was set back before a repeated acquire.
   std::chrono::milliseconds remaining;
 };
 
@@ -188,9 +188,12 @@ class SYNCGUARD_EXPORT Backend {
   /// Creates what the store needs before it can hold locks. Returns a message that says what was created, or that
   /// nothing was needed. Safe to repeat and to run concurrently. By default nothing is needed.
   virtual asio::awaitable<std::string> setup(const CallLimits& limits);
+  /// The SQL with which an administrator can create the same instead, in a store that has nothing yet. Safe to repeat.
+  /// Without I/O. Empty, the default, if the store needs no setup.
+  [[nodiscard]] virtual std::string setup_script() const;
 
-  /// Removes locks that expired long ago, never a fence counter; see CleanupRequest. It is optional: an acquire
-  /// replaces expired locks. By default there is nothing to do.
+  /// Removes or counts locks that expired long ago, never a fence counter; see CleanupRequest. It is optional: an
+  /// acquire replaces expired locks. By default there is nothing to do.
   virtual asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits);
 
   /// \}
@@ -215,8 +218,8 @@ class SYNCGUARD_EXPORT Backend {
   /// \name Optional: clock skew, connections, locks that vanished, closing
   /// \{
 
-  /// How far this host's clock is ahead of the store's (negative: behind), estimated from the latest reply. nullopt if
-  /// the store's own clock decides (the default), and before the first reply.
+  /// How far this host's clock is ahead of the store's (negative: behind): the part that network delays cannot explain.
+  /// nullopt if the store's own clock decides (the default), and before the first reply.
   [[nodiscard]] virtual std::optional<std::chrono::milliseconds> clock_skew() const noexcept;
 
   /// The number of open connections to the store, for Metrics. Any thread may call it; must not block on the store. By
@@ -228,6 +231,9 @@ class SYNCGUARD_EXPORT Backend {
   /// gone is never called.
   virtual void on_locks_gone(std::function<void()> gone);
 
+  /// Called once, before running operations are asked to stop and leases are released. close() follows. Must not block.
+  /// By default does nothing.
+  virtual void closing_begins() noexcept;
   /// Called once, after the last operation has ended. Closes connections. By default does nothing.
   virtual asio::awaitable<void> close(const CallLimits& limits);
 

@@ -9,6 +9,7 @@
 #include <syncguard/telemetry.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -49,15 +50,17 @@ struct Callbacks {
 };
 
 struct ClientOptions {
+  static constexpr std::size_t max_holder_bytes = 256;
+
   /// How long one operation may take, including connecting. If unset: the backend's default.
   std::optional<std::chrono::milliseconds> operation_timeout{};
   /// How long destroying a lease, or closing the client, waits for releases. Closing may take one or two seconds more
   /// if an operation does not end in time. 0: neither waits, and releases run in the background; a program that exits
   /// immediately may leave locks that expire after their ttl.
   std::chrono::milliseconds dispose_timeout{5000};
-  /// Names the holder of this client's locks to people: lookup() returns it. At most 256 bytes of UTF-8 without control
-  /// characters. If unset: HOST/PID. If empty: nothing is stored. Every program that can read the store can read it, so
-  /// it must not be secret. It never appears in logs and telemetry.
+  /// Names the holder of this client's locks to people: lookup() returns it. At most max_holder_bytes of UTF-8 without
+  /// control characters. If unset: HOST/PID. If empty: nothing is stored. Every program that can read the store can
+  /// read it, so it must not be secret. It never appears in logs and telemetry.
   std::optional<std::string> holder{};
   Callbacks callbacks{};
   Log log{};

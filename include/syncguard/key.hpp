@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace syncguard {
 inline namespace v0_1 {
@@ -18,13 +19,14 @@ inline namespace v0_1 {
 /// one code point or as two) are the same key.
 ///
 /// Converts from any string, so that `locks.acquire("report")` reads well. Throws LockError(invalid_argument) for an
-/// invalid key, before any I/O.
+/// invalid key and for a null pointer, before any I/O.
 class SYNCGUARD_EXPORT Key {
  public:
   static constexpr std::size_t max_bytes = 512;
 
   template <std::convertible_to<std::string_view> Text>
-  Key(const Text& text) : Key(normalized, std::string_view(text)) {}  // NOLINT(*-explicit-*): see above
+  Key(const Text& text) : Key(normalized, view(text)) {}  // NOLINT(*-explicit-*): see above
+  Key(std::nullptr_t) = delete;
 
   [[nodiscard]] const std::string& str() const noexcept { return text_; }
 
@@ -35,6 +37,14 @@ class SYNCGUARD_EXPORT Key {
   struct Normalized {};
   static constexpr Normalized normalized{};
   Key(Normalized, std::string_view text);
+
+  template <typename Text>
+  static std::string_view view(const Text& text) {
+    if constexpr (std::is_pointer_v<Text>) {
+      if (text == nullptr) return {};  // not a string: rejected like an empty one
+    }
+    return text;
+  }
 
   std::string text_;
 };

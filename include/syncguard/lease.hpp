@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -21,6 +22,9 @@ namespace detail {
 class Client;
 class LeaseState;
 struct LeaseAccess;
+// For assertions that fail when the function that contains them is used.
+template <typename>
+inline constexpr bool never = false;
 }  // namespace detail
 
 /// Owns a lock until it is released, detached, lost or destroyed. Movable, not copyable. One thread at a time may use
@@ -55,7 +59,14 @@ class SYNCGUARD_EXPORT Lease {
 
   /// Whether this object represents a lock: not moved from, released or detached. Does not query the store; see
   /// remaining() and lost().
-  explicit operator bool() const noexcept;
+  explicit operator bool() const& noexcept;
+  /// Does not compile: `if (locks.acquire("key"))` would release the lock before its body runs.
+  template <typename Misuse = void>
+  explicit operator bool() && {
+    static_assert(detail::never<Misuse>,
+                  "this lease is temporary, so its lock is released at once: write `auto lease = locks.acquire(key);`");
+    return false;
+  }
 
   [[nodiscard]] const Key& key() const noexcept;
   [[nodiscard]] const LockId& id() const noexcept;
@@ -83,7 +94,7 @@ class SYNCGUARD_EXPORT Lease {
   /// Replaces the remaining time by ttl, which later renewals also use. Returns false if the lock is no longer held by
   /// this lease; lost() is then stopped, too, shortly afterwards. Returns false for an empty or released lease. Waits
   /// for a pending renewal. May throw LockError; if the error is in doubt, the lease keeps the earlier of the two
-  /// deadlines.
+  /// deadlines, and no later extend makes it last longer than this ttl, because the request may still take effect.
   [[nodiscard]] bool extend(std::chrono::milliseconds ttl, std::stop_token stop = {});
 
   /// Stops renewal, then releases the lock. Returns false if the lock was already gone, or if the lease is empty. May
@@ -112,6 +123,50 @@ class SYNCGUARD_EXPORT Lease {
   std::shared_ptr<detail::LeaseState> state_;
   // Kept after a move: completions of a moved-from lease run on its former client's executor.
   std::weak_ptr<detail::Client> client_;
+};
+
+/// The result of Locks::try_acquire: a lease, or nothing if the key is held, or reserved for a waiter. Used like
+/// std::optional<Lease>, and converts to it. Needs a name, because its destructor releases the lock: a temporary result
+/// cannot be tested.
+class [[nodiscard]] TryResult {
+ public:
+  TryResult() noexcept = default;
+  TryResult(std::nullopt_t) noexcept {}                             // NOLINT(*-explicit-*): like std::optional
+  TryResult(Lease lease) noexcept : lease_(std::move(lease)) {}     // NOLINT(*-explicit-*): like std::optional
+  operator std::optional<Lease>() && { return std::move(lease_); }  // NOLINT(*-explicit-*): see above
+
+  /// Whether there is a lease. Stays true if that is lost or released.
+  [[nodiscard]] bool has_value() const& noexcept { return lease_.has_value(); }
+  explicit operator bool() const& noexcept { return has_value(); }
+
+  /// The lease, which must exist. value() throws std::bad_optional_access if it does not.
+  [[nodiscard]] Lease& operator*() & noexcept { return *lease_; }
+  [[nodiscard]] const Lease& operator*() const& noexcept { return *lease_; }
+  [[nodiscard]] Lease operator*() && noexcept { return *std::move(lease_); }
+  [[nodiscard]] Lease* operator->() noexcept { return &*lease_; }
+  [[nodiscard]] const Lease* operator->() const noexcept { return &*lease_; }
+  [[nodiscard]] Lease& value() & { return lease_.value(); }
+  [[nodiscard]] const Lease& value() const& { return lease_.value(); }
+  [[nodiscard]] Lease value() && { return std::move(lease_).value(); }
+
+  /// Releases the lock, like the destructor.
+  void reset() noexcept { lease_.reset(); }
+
+  /// These do not compile: `if (locks.try_acquire("key"))` would release the lock before its body runs.
+  template <typename Misuse = void>
+  explicit operator bool() && {
+    return std::move(*this).template has_value<Misuse>();
+  }
+  template <typename Misuse = void>
+  bool has_value() && {
+    static_assert(detail::never<Misuse>,
+                  "this lease is temporary, so its lock is released at once: write `if (auto lease = "
+                  "locks.try_acquire(key))`");
+    return false;
+  }
+
+ private:
+  std::optional<Lease> lease_;
 };
 
 }  // namespace v0_1

@@ -16,6 +16,7 @@
 #include <syncguard/options.hpp>
 
 #include <chrono>
+#include <coroutine>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -36,17 +37,26 @@ class Client;
 Locks make_locks(std::shared_ptr<Client> client, std::shared_ptr<const Callbacks> callbacks);
 // Releases like the destructor. Throws LockError(lock_lost) if the lock was gone and if_lost is IfLost::fail.
 SYNCGUARD_EXPORT void end_section(Lease lease, IfLost if_lost);
+// A coroutine, or anything else that can be awaited: its work is not done when the function that returns it has
+// returned.
+template <typename Result>
+concept DoneLater = requires {
+  typename std::coroutine_traits<std::remove_cvref_t<Result>>::promise_type;
+}
+|| requires(std::remove_cvref_t<Result> result) { std::move(result).await_ready(); }
+|| requires(std::remove_cvref_t<Result> result) { std::move(result).operator co_await(); }
+|| requires(std::remove_cvref_t<Result> result) { operator co_await(std::move(result)); };
 }  // namespace detail
 
 /// A client of one store. Thread-safe and cheap to copy; copies share everything. A const client can do everything:
 /// like a pointer, it only refers to what it changes.
 ///
-/// Every operation may throw LockError, takes a stop_token that ends it within 50 ms with LockError(aborted), and fails
-/// with LockError(network_timeout) when it exceeds the operation_timeout. One exception: a blocking call on SQLite that
-/// waits for the disk returns when the disk does (docs/adr/0019-blocking-callers-work-themselves.md). Invalid input
-/// throws LockError(invalid_argument) before any I/O. A blocking call throws LockError(invalid_argument) on a thread
-/// that runs the client's executor, and always on a client that runs on the caller's executor: it would deadlock there.
-/// Use the asynchronous counterpart.
+/// Every operation may throw LockError, or std::bad_alloc (docs/errors.md), takes a stop_token that ends it within 50
+/// ms with LockError(aborted), and fails with LockError(network_timeout) when it exceeds the operation_timeout. One
+/// exception: a blocking call on SQLite that waits for the disk returns when the disk does
+/// (docs/adr/0019-blocking-callers-work-themselves.md). Invalid input throws LockError(invalid_argument) before any
+/// I/O. A blocking call throws LockError(invalid_argument) on a thread that runs the client's executor, and always on a
+/// client that runs on the caller's executor: it would deadlock there. Use the asynchronous counterpart.
 ///
 /// A client does not survive a fork. In the child every call, including asynchronous ones, fails immediately with
 /// LockError(invalid_argument), and nothing affects the parent's timers or connections: open another client there. With
@@ -60,9 +70,8 @@ class SYNCGUARD_EXPORT Locks {
   /// Uses the given backend and its own I/O thread. Most programs call open() instead.
   explicit Locks(std::unique_ptr<Backend> backend, ClientOptions options = {});
 
-  /// Makes one attempt. Returns nullopt if the key is held, or reserved for a waiter.
-  [[nodiscard]] std::optional<Lease> try_acquire(const Key& key, TryOptions options = {},
-                                                 std::stop_token stop = {}) const;
+  /// Makes one attempt. The result is empty if the key is held, or reserved for a waiter.
+  [[nodiscard]] TryResult try_acquire(const Key& key, TryOptions options = {}, std::stop_token stop = {}) const;
 
   /// Waits for the lock. Waiters are served in order: within this client on every backend, and across clients if the
   /// store keeps a queue. Throws LockError(acquisition_timeout) after wait.timeout, or after max_retries retries, if
@@ -72,7 +81,8 @@ class SYNCGUARD_EXPORT Locks {
   /// Runs function(lease), or function(), while holding the lock, and returns its result, including references.
   /// Releases the lock however the function ends. An exception from the function takes precedence over a release error,
   /// which goes to Callbacks::on_release_error. If the lock was gone before the function returned, that is reported
-  /// there, too, with the code lock_lost; with if_lost = IfLost::fail it is thrown instead.
+  /// there, too, with the code lock_lost; with if_lost = IfLost::fail it is thrown instead. The function must not be a
+  /// coroutine, which would run after the release: use async_with_lock.
   template <typename Function>
   decltype(auto) with_lock(const Key& key, AcquireOptions options, Function&& function,
                            std::stop_token stop = {}) const {
@@ -85,6 +95,8 @@ class SYNCGUARD_EXPORT Locks {
       }
     };
     using Result = decltype(section());
+    static_assert(!detail::DoneLater<Result>,
+                  "with_lock would release the lock before this coroutine runs: use async_with_lock, and co_await it");
     if constexpr (std::is_void_v<Result>) {
       section();
       detail::end_section(std::move(lease), options.if_lost);
@@ -144,8 +156,8 @@ class SYNCGUARD_EXPORT Locks {
   /// of the store, raise it to the newest fence that a protected resource has seen. Throws LockError(invalid_argument)
   /// from Fence::refuse_above on, where the key could not be locked anymore.
   Fence raise_fence(const Key& key, Fence fence, std::stop_token stop = {}) const;
-  /// Removes locks that expired long ago, at most a limited number per call; see CleanupReply::more. Never removes a
-  /// fence counter. Only saves space: an acquire replaces expired locks.
+  /// Removes locks that expired long ago, at most a limited number per call (see CleanupReply::more), or counts all of
+  /// them. Never removes a fence counter. Only saves space: an acquire replaces expired locks.
   CleanupReply clean_up(CleanupRequest request = {}, std::stop_token stop = {}) const;
 
   /// Checks whether the store is fit for locks, and says how to fix it if not. A store that is unreachable or rejects
@@ -155,13 +167,17 @@ class SYNCGUARD_EXPORT Locks {
   /// Creates what the store needs before it can hold locks (tables, a file). Returns a message that says what was
   /// created, or that nothing was needed. Safe to repeat and to run concurrently.
   std::string setup(std::stop_token stop = {}) const;
+  /// The SQL with which an administrator can create the same instead of setup(), in a store that has nothing yet. Safe
+  /// to repeat. Empty if the store needs no setup. Without I/O.
+  [[nodiscard]] std::string setup_script() const;
 
   /// The backend's capabilities: its name, whether it returns fences, the time authority, and the default
   /// operation_timeout. Without I/O.
   [[nodiscard]] Capabilities capabilities() const;
 
-  /// How far this host's clock is ahead of the store's (negative: behind), estimated from the latest reply. nullopt if
-  /// the store's own clock decides about expiry (every backend except Firestore), and before the first reply.
+  /// How far this host's clock is ahead of the store's (negative: behind): the part that is certain, because network
+  /// delays cannot explain it. nullopt if the store's own clock decides about expiry (every backend except Firestore),
+  /// and before the first reply.
   [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept;
 
   /// Returns a copy with other callbacks. It shares everything else.

@@ -14,6 +14,10 @@
 namespace syncguard {
 inline namespace v0_1 {
 
+/// The limits of a ttl, on every store. Any other ttl throws LockError(invalid_argument).
+inline constexpr std::chrono::milliseconds min_ttl{1};
+inline constexpr std::chrono::milliseconds max_ttl{1'000'000'000'000};
+
 /// The base of a delay: retry_delay * 2^(retry-1), or always retry_delay.
 enum class Backoff { exponential, fixed };
 /// The delay, drawn from base/2 to base, drawn from 0 to base, or the base itself.
@@ -31,7 +35,7 @@ struct WaitOptions {
   /// How many retries to make after a delay before LockError(acquisition_timeout), even if the timeout has not passed.
   /// Attempts after a wake-up do not count. Unlimited by default: only the timeout ends the wait.
   int max_retries = unlimited_retries;
-  /// See Backoff and Jitter.
+  /// See Backoff and Jitter. A delay is never shorter than 1 ms, even if this or max_delay is 0.
   std::chrono::milliseconds retry_delay{100};
   /// The maximum delay.
   std::chrono::milliseconds max_delay{10'000};
@@ -49,7 +53,7 @@ enum class IfLost {
 };
 
 struct AcquireOptions {
-  /// From 1 ms to 10^12 ms; anything else throws LockError(invalid_argument).
+  /// From min_ttl to max_ttl; anything else throws LockError(invalid_argument).
   std::chrono::milliseconds ttl{30'000};
   /// Renews the lease after a third of its ttl for as long as it is held.
   bool auto_extend = false;

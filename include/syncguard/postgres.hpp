@@ -60,8 +60,8 @@ SYNCGUARD_EXPORT std::unique_ptr<Backend> make_postgres_backend(PostgresOptions 
 /// May throw LockError.
 SYNCGUARD_EXPORT void setup_postgres_schema(const PostgresOptions& options);
 
-/// Returns the SQL that setup_postgres_schema runs, to be run by another user. Without the functions, unless both
-/// tables are named with their schemas: locks work without them, but more slowly.
+/// Returns the SQL of setup_postgres_schema, to be run by another user: one transaction that creates everything, and
+/// that can be repeated. A table that is named without a schema is created in the schema public.
 SYNCGUARD_EXPORT std::string postgres_schema(const PostgresOptions& options);
 
 }  // namespace v0_1

@@ -19,6 +19,12 @@ struct StorageLimit {
   std::size_t reserve;
 };
 
+/// The limit of each store. All SyncGuard libraries use the same, although a store may allow more (Redis: 512 MB).
+inline constexpr StorageLimit redis_storage_limit{.limit = 1000, .reserve = 26};
+inline constexpr StorageLimit postgres_storage_limit{.limit = 1700, .reserve = 0};
+inline constexpr StorageLimit sqlite_storage_limit = postgres_storage_limit;
+inline constexpr StorageLimit firestore_storage_limit{.limit = 1500, .reserve = 0};
+
 /// 22 characters of [A-Za-z0-9_-] that replace a name that a store does not accept: the first 16 bytes of its SHA-256,
 /// in base64url.
 SYNCGUARD_EXPORT std::string storage_hash(std::string_view whole);

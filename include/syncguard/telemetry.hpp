@@ -49,11 +49,13 @@ struct LockEvent {
   EventResult result = EventResult::ok;
   std::optional<EventReason> reason{};
   std::optional<ErrorCode> error{};
+  /// The answer of is_locked: whether the key was locked. Not set in other events, nor if is_locked failed.
+  std::optional<bool> locked{};
   /// How long the operation took. waited: the whole call. renewed: the request. lost and held: how long the lease was
   /// held, counted from when its acquire was sent.
   std::chrono::nanoseconds duration{};
   /// How far this host's clock is ahead of the store's (negative: behind), if it decides about expiry. From 200 ms on,
-  /// alert; from 1000 ms on, locks are refused. Not set in events of leases.
+  /// alert; from 500 ms on, locks are refused. Not set in events of leases.
   std::optional<std::chrono::milliseconds> clock_skew{};
   /// Empty if the operation has no such identifier.
   std::string key_hash;

@@ -17,24 +17,51 @@ class CallbackThreads {
  public:
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
+  // A function with its place in the queue, so that posting it needs no memory. Can be posted once.
+  class Callback {
+   public:
+    Callback() = default;
+    Callback(const Callback&) = delete;
+    Callback& operator=(const Callback&) = delete;
+    virtual ~Callback() = default;
+
+   private:
+    friend class CallbackThreads;
+    virtual void run() = 0;
+
+    std::shared_ptr<Callback> next_;
+  };
+
   enum class Growth {
     // One thread, started by the first function. Each function starts after the previous one has returned.
     none,
-    // A function never waits for one that blocks. While functions are queued, a second thread stands by. When the
-    // running function blocks, that thread takes over, and another one is started to stand by. Functions that do not
-    // block need only two threads, however many functions there are. The first thread is started by the constructor, so
-    // that a system that cannot start threads fails there.
+    // A function never waits for one that blocks. While one thread runs functions, a second one stands by. When the
+    // running function blocks, the second thread takes over, and another one is started to stand by. Functions that do
+    // not block need only two threads, however many functions there are. The constructor starts both, so that a system
+    // that cannot start threads fails there, and one blocked function never needs a new thread.
     while_blocked,
   };
 
-  CallbackThreads(std::string name, Growth growth);
+  // starved, which must not throw, is called on one of the threads when functions may have to wait because the system
+  // cannot start another thread.
+  CallbackThreads(std::string name, Growth growth, std::function<void()> starved = nullptr);
   CallbackThreads(const CallbackThreads&) = delete;
   CallbackThreads& operator=(const CallbackThreads&) = delete;
   // Calls finish(QueuedFunctions::run), and waits briefly for idle threads to end.
   ~CallbackThreads();
 
-  // Returns false and drops function if the queue is full, if there is no thread to run it, or if finish was called.
-  bool post(std::function<void()> function, std::size_t capacity = unlimited);
+  enum class Posted {
+    queued,
+    full,       // the queue has reached the given capacity, or finish() was called
+    no_thread,  // the system cannot start a thread to run it
+  };
+  // Drops the function unless it was queued. Throws std::bad_alloc.
+  Posted post(std::function<void()> function, std::size_t capacity = unlimited);
+  Posted post(std::shared_ptr<Callback> callback, std::size_t capacity = unlimited) noexcept;
+
+  // Runs the queued functions on the calling thread, as long as every thread is blocked and the system cannot start
+  // another one.
+  void run_if_starved();
 
   // Whether the calling thread is one of these.
   [[nodiscard]] bool is_this_thread() const;

@@ -1,8 +1,7 @@
 #include "async/event.hpp"
 
 #include <asio/associated_executor.hpp>
-#include <asio/bind_executor.hpp>
-#include <asio/post.hpp>
+#include <asio/async_result.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
@@ -10,6 +9,8 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <new>
+#include <utility>
 #include <vector>
 
 namespace syncguard::async {
@@ -23,15 +24,49 @@ constexpr std::chrono::hours never{24 * 365 * 10};
 }  // namespace
 
 struct Event::State {
+  // Resumes the waiting coroutine.
+  using Resume = asio::async_result<asio::use_awaitable_t<>, void()>::handler_type;
+
   // Lives in the frame of the waiting coroutine.
   struct Waiter {
     void end(WaitResult why) {
       result = why;
       timer.cancel();
     }
+    Resume take_resume() {
+      Resume taken = std::move(*resume);
+      resume.reset();
+      return taken;
+    }
 
     asio::steady_timer timer;
     WaitResult result = WaitResult::timed_out;
+    std::optional<Resume> resume{};
+    bool is_starting = false;
+    bool out_of_memory = false;
+  };
+
+  // The handler of the timer. The waiter keeps the function that resumes the coroutine, so that it is still there if
+  // there is no memory to start the timer.
+  class TimerEnded {
+   public:
+    using executor_type = asio::associated_executor_t<Resume>;
+
+    explicit TimerEnded(Waiter& waiter) : waiter_(&waiter), executor_(asio::get_associated_executor(*waiter.resume)) {}
+    TimerEnded(TimerEnded&& other) noexcept
+        : waiter_(std::exchange(other.waiter_, nullptr)), executor_(std::move(other.executor_)) {}
+    TimerEnded& operator=(TimerEnded&&) = delete;
+    ~TimerEnded() {
+      // The coroutine ends together with its context.
+      if (waiter_ != nullptr && !waiter_->is_starting) (void)waiter_->take_resume();
+    }
+
+    void operator()(const asio::error_code& /*canceled*/) { std::exchange(waiter_, nullptr)->take_resume()(); }
+    [[nodiscard]] const executor_type& get_executor() const noexcept { return executor_; }
+
+   private:
+    Waiter* waiter_;
+    executor_type executor_;
   };
 
   std::mutex mutex;
@@ -80,6 +115,11 @@ asio::awaitable<WaitResult> Event::wait_for(std::shared_ptr<State> state, steady
   }
   const auto wait_executor = co_await asio::this_coro::executor;
   State::Waiter waiter{asio::steady_timer(wait_executor, std::min(until, steady_clock::now() + never))};
+  {
+    // Not in start_waiting below: Asio ends the process if that throws, and this allocates.
+    const std::lock_guard lock(state->mutex);
+    state->waiters.push_back(&waiter);
+  }
   // A destructor, because the wait may also end by the destruction of the coroutine together with its context.
   // Afterwards set(), which may be running on another thread, must not use the timer.
   const struct Unregister {
@@ -96,23 +136,35 @@ asio::awaitable<WaitResult> Event::wait_for(std::shared_ptr<State> state, steady
       waiter.end(WaitResult::stopped);
     });
     // The mutex makes "already set?" and "start to wait" one step; a timer alone is not thread-safe. The copy keeps the
-    // mutex alive if the coroutine ends on another thread before this function returns.
-    auto start_waiting = [&](auto handler) {
+    // mutex alive if the coroutine ends on another thread before this function returns. Asio ends the process if this
+    // function throws.
+    auto start_waiting = [&](State::Resume resume) noexcept {
       const auto owner = state;  // NOLINT(performance-unnecessary-copy-initialization): see above
-      const std::lock_guard lock(owner->mutex);
-      if (owner->set && waiter.result != WaitResult::stopped) waiter.result = WaitResult::set;
-      const auto executor = asio::get_associated_executor(handler);
-      if (waiter.result != WaitResult::timed_out) {
-        asio::post(executor, std::move(handler));
-        return;
+      // The coroutine may resume on another thread as soon as the timer runs. It destroys this function's captures at
+      // once, but not the waiter, which it needs the mutex for.
+      auto& started = waiter;
+      std::unique_lock lock(owner->mutex);
+      if (owner->set && started.result != WaitResult::stopped) started.result = WaitResult::set;
+      started.resume.emplace(std::move(resume));
+      started.is_starting = true;
+      try {
+        started.timer.async_wait(State::TimerEnded(started));
+      } catch (const std::bad_alloc&) {
+        started.out_of_memory = true;
       }
-      owner->waiters.push_back(&waiter);
-      waiter.timer.async_wait(asio::bind_executor(
-          executor, [handler = std::move(handler)](const asio::error_code&) mutable { std::move(handler)(); }));
+      started.is_starting = false;
+      if (started.out_of_memory) {
+        auto resume_now = started.take_resume();
+        lock.unlock();
+        std::move(resume_now)();
+      } else if (started.result != WaitResult::timed_out) {
+        started.timer.cancel();
+      }
     };
     co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(start_waiting, asio::use_awaitable);
   }
   const std::lock_guard lock(state->mutex);
+  if (waiter.out_of_memory) throw std::bad_alloc();
   co_return waiter.result;
 }
 

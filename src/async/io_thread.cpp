@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 
 namespace syncguard::async {
 
@@ -15,11 +16,22 @@ namespace syncguard::async {
 struct IoThread::State {
   asio::io_context context;
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+
+  // A handler that ran out of memory must not end the thread: other handlers can still run.
+  void run() {
+    for (;;) {
+      try {
+        context.run();
+        return;
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see docs/adr/0053-out-of-memory.md
+      }
+    }
+  }
 };
 
 IoThread::IoThread()
     : state_(std::make_shared<State>()),
-      thread_(os::start_thread("syncguard-io", [state = state_] { state->context.run(); })) {}
+      thread_(os::start_thread("syncguard-io", [state = state_] { state->run(); })) {}
 
 IoThread::~IoThread() {
   // Stopped, instead of waiting until there is no more work: an operation that a backend did not end must not hang the

@@ -1,13 +1,25 @@
 #include "core/durations.hpp"
 
+#include "core/random.hpp"
+
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <system_error>
 
 namespace syncguard::core {
+
+namespace {
+
+// So that a delay of zero does not keep a processor and the store busy.
+constexpr std::chrono::nanoseconds min_retry_delay = std::chrono::milliseconds(1);
+
+}  // namespace
+
+double random_fraction() { return std::ldexp(std::bit_cast<std::uint32_t>(random_bytes<4>()), -32); }
 
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) noexcept {
   struct Unit {
@@ -57,8 +69,8 @@ std::chrono::nanoseconds retry_delay(const WaitOptions& options, int retry, doub
   }
   // Clamped to at most a year before the conversion from floating point: a larger value could overflow the nanoseconds.
   constexpr std::chrono::hours longest{24 * 365};
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::min({delay, FloatingMillis(options.max_delay), FloatingMillis(longest)}));
+  const auto bounded = std::min({delay, FloatingMillis(options.max_delay), FloatingMillis(longest)});
+  return std::max(std::chrono::duration_cast<std::chrono::nanoseconds>(bounded), min_retry_delay);
 }
 
 }  // namespace syncguard::core

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <random>
 #include <string_view>
 
 namespace syncguard::core {
@@ -21,13 +20,8 @@ inline std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noex
   return std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
 }
 
-// Returns a number in [0, 1), so that clients that start together do not stay in step. Uses the system's random source:
-// after a fork, sibling processes with a seeded generator would draw the same numbers.
-inline double random_fraction() {
-  // Creating one asks the processor what it can do, which takes 30 us in a virtual machine.
-  thread_local std::random_device device;
-  return std::generate_canonical<double, 32>(device);
-}
+// Returns a number in [0, 1) from the system's random source, so that clients that start together do not stay in step.
+double random_fraction();
 
 template <typename Duration>
 Duration random_between(Duration shortest, Duration longest) {
@@ -37,7 +31,7 @@ Duration random_between(Duration shortest, Duration longest) {
 // The delay before retry number `retry` (1 after the first failure), before it is clamped to the remaining time:
 //   base  = delay * 2^(retry-1), or delay with Backoff::fixed
 //   equal = base/2 + random*base/2      full = random*base      none = base
-//   at most max_delay
+//   at most max_delay, and at least 1 ms
 // random is from [0, 1).
 std::chrono::nanoseconds retry_delay(const WaitOptions& options, int retry, double random) noexcept;
 

@@ -46,5 +46,7 @@ inline std::string percent_encoded(std::string_view text) {
 }
 
 std::array<unsigned char, 32> sha256(std::string_view text);
+// Only where the text is public, or too random to be guessed.
+std::array<unsigned char, 20> sha1(std::string_view text);
 
 }  // namespace syncguard::core

@@ -28,24 +28,20 @@ class CleanupPace {
   std::atomic<std::chrono::steady_clock::duration> last_{std::chrono::steady_clock::duration::zero()};
 };
 
-// The clock skew of a host at which a warning is logged, and at which ClockPolicy::block grants no locks.
+// The skew of a host's clock at which a warning is logged. From the second on, a host whose clock decides about expiry
+// grants and extends no locks: two such skews together reach the tolerance.
 inline constexpr std::chrono::milliseconds skew_warning{200};
-inline constexpr std::chrono::milliseconds skew_limit{500};
-// From this skew on, no lock is granted or extended: this host could treat a lock as expired while its holder still
-// holds it.
-inline constexpr std::chrono::milliseconds skew_beyond_tolerance = tolerance;
+inline constexpr std::chrono::milliseconds skew_limit = tolerance / 2;
 
 // How far this host's clock is ahead of the server's (negative: behind). answered_at is this host's time when the reply
 // arrived, and server_time is the time in the reply. The server read its clock at an unknown moment during the round
-// trip, so one reply gives only a range. The previous estimate is kept if it is in that range; otherwise the nearest
-// bound replaces it. That way a slow reply does not change a good estimate.
+// trip, so one reply gives only a range: the result is its value closest to zero.
 constexpr std::chrono::milliseconds clock_skew(Timestamp answered_at, std::chrono::milliseconds round_trip,
-                                               Timestamp server_time,
-                                               std::chrono::milliseconds previous = {}) noexcept {
+                                               Timestamp server_time) noexcept {
   // A broken or hostile server may send any time, and the subtraction must not overflow.
   constexpr Timestamp end_of_year_9999(std::chrono::milliseconds(253'402'300'799'999));
   const auto most = answered_at - std::clamp(server_time, Timestamp(), end_of_year_9999);
-  return std::clamp(previous, most - round_trip, most);
+  return std::clamp(std::chrono::milliseconds::zero(), most - round_trip, most);
 }
 
 }  // namespace syncguard::core

@@ -64,13 +64,12 @@ Finding latency(std::chrono::microseconds round_trip) {
   return warning("latency", found, "move closer to the store, or choose a longer operation_timeout and ttl");
 }
 
-Finding skew(milliseconds ahead_of_server, HostClock role) {
+Finding skew(milliseconds ahead_of_server) {
   const auto size = std::chrono::abs(ahead_of_server);
   if (size == milliseconds::zero()) return fine("clock skew", "none beyond the network delay");
   const std::string found = "this host's clock is " + std::to_string(size.count()) + " ms " +
                             (ahead_of_server > milliseconds::zero() ? "ahead of" : "behind") + " the store's";
   const std::string advice = "synchronize both clocks (NTP)";
-  if (size >= skew_limit && role == HostClock::decides_expiry) return failure("clock skew", found, advice);
   if (size >= skew_warning) return warning("clock skew", found, advice);
   return fine("clock skew", found);
 }
@@ -111,7 +110,7 @@ void LatencyCheck::report(std::vector<Finding>& findings) {
   findings.push_back(fine("reachable", "yes"));
   findings.push_back(
       latency(std::chrono::duration_cast<std::chrono::microseconds>(round_trips_[round_trips_.size() / 2])));
-  if (skew_) findings.push_back(skew(*skew_, host_clock_));
+  if (skew_) findings.push_back(skew(*skew_));
 }
 
 }  // namespace syncguard::core

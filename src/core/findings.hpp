@@ -25,11 +25,8 @@ Finding unreachable(const LockError& error);
 Finding no_wake_ups(std::string check, const LockError& error, std::string advice);
 // Rates the duration of one request.
 Finding latency(std::chrono::microseconds round_trip);
-// The role of this host's clock: it decides when locks expire, or it is only reported because the server's clock
-// decides.
-enum class HostClock { decides_expiry, informational };
-// Rates the result of core::clock_skew. A failure only if this host's clock decides.
-Finding skew(std::chrono::milliseconds ahead_of_server, HostClock role);
+// Rates the result of core::clock_skew. Never a failure: usually the server's clock decides when locks expire.
+Finding skew(std::chrono::milliseconds ahead_of_server);
 
 // Whether fences can repeat. losses names the events that lose counters in this store, such as "a failover or a
 // restore".
@@ -46,15 +43,12 @@ class LatencyCheck {
  public:
   static constexpr int requests = 5;
 
-  explicit LatencyCheck(HostClock role = HostClock::informational) : host_clock_(role) {}
-
   // Adds one request: its duration and, if the reply contains a time, how far this host's clock is ahead.
   void add(std::chrono::nanoseconds took, std::optional<std::chrono::milliseconds> ahead_of_server);
   // Call once, after adding all requests.
   void report(std::vector<Finding>& findings);
 
  private:
-  HostClock host_clock_;
   std::vector<std::chrono::nanoseconds> round_trips_;
   std::optional<std::chrono::milliseconds> skew_;
 };

@@ -2,34 +2,16 @@
 #include <syncguard/lock_id.hpp>
 
 #include "core/encodings.hpp"
-
-#include <sys/random.h>
+#include "core/random.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 
 namespace syncguard {
 inline namespace v0_1 {
-namespace {
-
-constexpr std::size_t entropy_bytes = 16;
-
-}  // namespace
 
 LockId LockId::generate() {
-  std::array<unsigned char, entropy_bytes> bytes{};
-  // For up to 256 bytes, getrandom never returns fewer bytes than requested. Before the pool is initialized, a signal
-  // may interrupt it.
-  ssize_t got = 0;
-  do {
-    got = getrandom(bytes.data(), bytes.size(), 0);
-  } while (got < 0 && errno == EINTR);
-  if (got != static_cast<ssize_t>(bytes.size())) {
-    throw LockError(ErrorCode::internal,
-                    "the operating system provided no random bytes: " + std::generic_category().message(errno));
-  }
-  return LockId(core::base64url(bytes));
+  constexpr std::size_t entropy_bytes = 16;
+  return LockId(core::base64url(core::random_bytes<entropy_bytes>()));
 }
 
 bool LockId::is_valid(std::string_view text) noexcept {

@@ -1,5 +1,6 @@
 #include "core/validation.hpp"
 
+#include <syncguard/client_options.hpp>
 #include <syncguard/error.hpp>
 
 #include <utf8proc.h>
@@ -13,10 +14,9 @@
 namespace syncguard::core {
 
 void validate_ttl(std::chrono::milliseconds ttl) {
-  constexpr std::chrono::milliseconds longest{1'000'000'000'000};
-  if (ttl < std::chrono::milliseconds(1) || ttl > longest) {
-    throw LockError(ErrorCode::invalid_argument, "ttl must be from 1 ms to 1000000000000 ms");
-  }
+  if (ttl >= min_ttl && ttl <= max_ttl) return;
+  const auto text = [](std::chrono::milliseconds limit) { return std::to_string(limit.count()) + " ms"; };
+  throw LockError(ErrorCode::invalid_argument, "ttl must be from " + text(min_ttl) + " to " + text(max_ttl));
 }
 
 void validate(const WaitOptions& options) {
@@ -31,8 +31,7 @@ void validate(const WaitOptions& options) {
 }
 
 bool is_holder(std::string_view text) {
-  constexpr std::size_t max_bytes = 256;
-  if (text.size() > max_bytes) return false;
+  if (text.size() > ClientOptions::max_holder_bytes) return false;
   const auto* next = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   auto left = static_cast<utf8proc_ssize_t>(text.size());
   while (left > 0) {
@@ -47,8 +46,9 @@ bool is_holder(std::string_view text) {
 
 void validate_holder(std::string_view text) {
   if (is_holder(text)) return;
-  throw LockError(ErrorCode::invalid_argument,
-                  "holder must have at most 256 bytes, be valid UTF-8 and contain no control characters");
+  throw LockError(ErrorCode::invalid_argument, "holder must have at most " +
+                                                   std::to_string(ClientOptions::max_holder_bytes) +
+                                                   " bytes, be valid UTF-8 and contain no control characters");
 }
 
 std::string stored_holder(std::string text) { return is_holder(text) ? std::move(text) : std::string(); }

@@ -14,13 +14,14 @@ namespace syncguard::core {
 // Throws LockError(invalid_argument).
 [[noreturn]] inline void refuse(const std::string& message) { throw LockError(ErrorCode::invalid_argument, message); }
 
-// Throws LockError(invalid_argument) unless ttl is from 1 ms to 10^12 ms.
+// Throws LockError(invalid_argument) unless ttl is from min_ttl to max_ttl.
 void validate_ttl(std::chrono::milliseconds ttl);
 
 // Throws LockError(invalid_argument) with the name of the invalid field.
 void validate(const WaitOptions& options);
 
-// Whether text can be the label of a holder: at most 256 bytes of UTF-8 without control characters.
+// Whether text can be the label of a holder: at most ClientOptions::max_holder_bytes of UTF-8 without control
+// characters.
 bool is_holder(std::string_view text);
 // Throws LockError(invalid_argument) unless is_holder(text).
 void validate_holder(std::string_view text);

@@ -27,6 +27,8 @@ std::size_t Backend::connections() const noexcept { return 0; }
 
 void Backend::on_locks_gone(std::function<void()> /*gone*/) {}
 
+void Backend::closing_begins() noexcept {}
+
 asio::awaitable<std::vector<Finding>> Backend::diagnose(const CallLimits& limits) {
   async::expect_no_stop(limits.stop);
   std::vector<Finding> findings(1);
@@ -38,6 +40,8 @@ asio::awaitable<std::vector<Finding>> Backend::diagnose(const CallLimits& limits
 asio::awaitable<std::string> Backend::setup(const CallLimits& /*limits*/) {
   co_return capabilities().name + " needs no setup";
 }
+
+std::string Backend::setup_script() const { return {}; }
 
 asio::awaitable<CleanupReply> Backend::clean_up(const CleanupRequest& /*request*/, const CallLimits& limits) {
   async::expect_no_stop(limits.stop);

@@ -74,13 +74,15 @@ Client::Client(std::unique_ptr<Backend> backend, ClientOptions options, std::opt
       lease_observer_(dynamic_cast<LeaseObserver*>(backend_.get())),
       counters_(options_.metrics ? MetricsAccess::counters(*options_.metrics, backend_->capabilities().name) : nullptr),
       operation_timeout_(checked_timeout(options_, *backend_)),
-      scheduler_(std::make_shared<LeaseScheduler>(
-          coroutine_executor_, io_thread_ ? LeaseScheduler::Idle::keep_waiting : LeaseScheduler::Idle::stop_executor)),
-      lost_threads_("syncguard-lost", async::CallbackThreads::Growth::while_blocked),
+      scheduler_(io_thread_ ? std::nullopt : std::optional(executor_)),
+      lost_threads_("syncguard-lost", async::CallbackThreads::Growth::while_blocked,
+                    [log = options_.log] {
+                      log.warn("lost-threads",
+                               "a callback of lost() blocks, and the system cannot start another thread: other leases "
+                               "may learn of their loss late. Callbacks of lost() must not block for long");
+                    }),
       callback_thread_("syncguard-note", async::CallbackThreads::Growth::none) {
-  backend_->on_locks_gone([weak = std::weak_ptr(scheduler_), executor = executor_] {
-    if (const auto scheduler = weak.lock()) asio::post(executor, [leases = scheduler->locks_are_gone()] {});
-  });
+  backend_->on_locks_gone(scheduler_.locks_are_gone());
 }
 
 Client::~Client() = default;
@@ -126,16 +128,18 @@ double Client::random(const Callbacks& callbacks) const {
   return core::random_fraction();
 }
 
-void Client::notify_lost(std::stop_source lost) {
-  lost_threads_.post([lost = std::move(lost)]() mutable { lost.request_stop(); });
+void Client::notify_lost(std::shared_ptr<async::CallbackThreads::Callback> loss) noexcept {
+  lost_threads_.post(std::move(loss));
 }
 
-void Client::notify(std::function<void()> callback) {
-  if (callback_thread_.post(std::move(callback), callback_queue)) return;
-  log().warn(
-      "callbacks",
-      "a callback was dropped: too many are queued behind one that does not return; on_extended and on_release_error "
-      "must not block for long");
+void Client::notify(std::function<void()> callback) noexcept {
+  try {
+    if (callback_thread_.post(std::move(callback), callback_queue) == async::CallbackThreads::Posted::queued) return;
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): dropped with the same warning
+  }
+  log().warn("callbacks",
+             "a callback was dropped: too many are queued behind one that does not return, or the system has no thread "
+             "or memory for it; on_extended and on_release_error must not block for long");
 }
 
 asio::any_io_executor Client::completion_executor() const {
@@ -157,6 +161,13 @@ void Client::refuse_blocking(std::string_view async_name) const {
 // Cleanup in the background
 
 namespace {
+
+void debug(const Client& client, std::string_view what, const LockError& error) noexcept {
+  try {
+    client.log().debug(std::string(what) + error.what());
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): only for debugging
+  }
+}
 
 asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest request) {
   // By then the lock has expired, even if it was granted.
@@ -190,8 +201,22 @@ asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest req
       if (result == async::WaitResult::stopped) co_return;
     }
   } catch (const LockError& error) {
-    client->log().debug(std::string("an acquire in doubt could not be retracted; its lock expires after its ttl: ") +
-                        error.what());
+    debug(*client, "an acquire in doubt could not be retracted; its lock expires after its ttl: ", error);
+  }
+}
+
+void warn_not_retracted(const Client& client) noexcept {
+  client.log().warn("retract",
+                    "out of memory: an acquire in doubt was not retracted, and its lock may stay held until "
+                    "its ttl ends");
+}
+
+// The same, for a coroutine that must not throw.
+asio::awaitable<void> retract_without_throwing(std::shared_ptr<Client> client, asio::awaitable<void> retraction) {
+  try {
+    co_await std::move(retraction);
+  } catch (const std::bad_alloc&) {
+    warn_not_retracted(*client);
   }
 }
 
@@ -202,33 +227,52 @@ asio::awaitable<void> retract_late(std::shared_ptr<Client> client, AcquireReques
   try {
     co_await client->checked(client->backend().retract(request, limits), request.key.str(), request.lock_id.view());
   } catch (const LockError& error) {
-    client->log().debug(
-        std::string("a lock that was granted while the client was closing could not be released; it expires after "
-                    "its ttl: ") +
-        error.what());
+    debug(*client,
+          "a lock that was granted while the client was closing could not be released; it expires after its ttl: ",
+          error);
   }
 }
 
-asio::awaitable<void> leave(std::shared_ptr<Client> client, std::unique_ptr<WaitTicket> ticket) {
+// One object, because compilers destroy the parameters of a coroutine in different orders, and a ticket must not
+// outlive its client.
+struct PlaceToLeave {
+  std::shared_ptr<Client> client;
+  std::unique_ptr<WaitTicket> ticket;
+};
+
+asio::awaitable<void> leave(PlaceToLeave place) {
   try {
-    const Client::Operation operation(*client, Client::Operation::Purpose::cleanup);
-    const CallLimits limits = client->disposal_limits();
-    co_await client->checked(ticket->leave(limits), {}, {});
+    const Client::Operation operation(*place.client, Client::Operation::Purpose::cleanup);
+    const CallLimits limits = place.client->disposal_limits();
+    co_await place.client->checked(place.ticket->leave(limits), {}, {});
   } catch (const LockError& error) {
-    client->log().debug(std::string("leaving a queue failed; other clients will skip the entry: ") + error.what());
+    debug(*place.client, "leaving a queue failed; other clients will skip the entry: ", error);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): other clients will skip the entry
   }
 }
 
 }  // namespace
 
-void Client::retract_in_background(AcquireRequest request) {
-  request.is_first = false;
-  async::spawn(executor_, disposal_stop_.stop_requested() ? retract_late(shared_from_this(), std::move(request))
-                                                          : retract(shared_from_this(), std::move(request)));
+void Client::retract_in_background(const AcquireRequest& request) noexcept {
+  if (is_forked()) return;
+  try {
+    auto repeated = request;
+    repeated.is_first = false;
+    const auto self = shared_from_this();
+    auto retraction =
+        disposal_stop_.stop_requested() ? retract_late(self, std::move(repeated)) : retract(self, std::move(repeated));
+    async::spawn(executor_, retract_without_throwing(self, std::move(retraction)));
+  } catch (const std::bad_alloc&) {
+    warn_not_retracted(*this);
+  }
 }
 
-void Client::leave_in_background(std::unique_ptr<WaitTicket> ticket) {
-  async::spawn(executor_, leave(shared_from_this(), std::move(ticket)));
+void Client::leave_in_background(std::unique_ptr<WaitTicket> ticket) noexcept {
+  if (is_forked()) return;
+  try {
+    async::spawn(executor_, leave({.client = shared_from_this(), .ticket = std::move(ticket)}));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): other clients will skip the entry
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -246,15 +290,34 @@ asio::awaitable<void> Client::operations_ended(Operation::Purpose purpose, stead
   }
 }
 
+struct Client::Closure {
+  std::chrono::steady_clock::time_point deadline;
+  const bool in_callback;  // on callback_thread_
+  std::vector<LeaseScheduler::Leases::Entry> leases;
+  bool backend_closed = false;
+
+  [[nodiscard]] bool has_untold_losses() const {
+    return std::ranges::any_of(leases, [](const auto& entry) { return entry.item->loss_is_untold(); });
+  }
+};
+
 namespace {
 
+// How often a step of closing is tried if there is no memory for it. Enough for a moment without memory; beyond that,
+// only what needs no memory is done.
+constexpr int attempts_without_memory = 3;
+
+// How often closing checks whether all losses are told.
+constexpr std::chrono::milliseconds told_check{1};
+
 struct LeasesToRelease {
-  std::vector<std::shared_ptr<LeaseState>> leases;
+  std::vector<LeaseScheduler::Leases::Entry> leases;
   CallLimits limits;
   const async::Event done;
   std::mutex mutex;
   std::size_t next = 0;
   std::size_t unfinished = 0;
+  bool out_of_memory = false;
 };
 
 asio::awaitable<void> release_some(std::shared_ptr<LeasesToRelease> work) {
@@ -263,35 +326,94 @@ asio::awaitable<void> release_some(std::shared_ptr<LeasesToRelease> work) {
     {
       const std::lock_guard lock(work->mutex);
       if (work->next == work->leases.size()) co_return;
-      lease = work->leases[work->next++];
+      lease = work->leases[work->next++].item;
     }
-    co_await lease->release_for_close(work->limits);
+    bool out_of_memory = false;
+    try {
+      co_await lease->release_for_close(work->limits);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+    }
     const std::lock_guard lock(work->mutex);
+    work->out_of_memory = work->out_of_memory || out_of_memory;
     if (--work->unfinished == 0) work->done.set();
   }
 }
 
 }  // namespace
 
-asio::awaitable<void> Client::release_leases(const std::vector<std::shared_ptr<LeaseState>>& leases,
-                                             const CallLimits& limits) {
-  if (leases.empty()) co_return;
-  const auto work = std::make_shared<LeasesToRelease>();
-  work->leases = leases;
-  work->limits = limits;
-  work->unfinished = leases.size();
-  const std::size_t width = std::min(closing_width, leases.size());
-  for (std::size_t i = 0; i < width; ++i) async::spawn(executor_, release_some(work));
-  (void)co_await work->done.wait(limits.deadline + grace);
+void Client::lose_leases(Closure& closure) noexcept {
+  // Empty if this was done before.
+  auto leases = scheduler_.close();
+  std::erase_if(leases, [](const auto& entry) { return entry.item->client_closes() == LeaseState::AtClose::nothing; });
+  if (!leases.empty()) closure.leases = std::move(leases);
 }
 
-asio::awaitable<bool> Client::close() {
-  const auto self = shared_from_this();
+void Client::lose_leases_without_memory(Closure& closure) noexcept {
+  lose_leases(closure);
+  while (closure.has_untold_losses()) {
+    lost_threads_.run_if_starved();
+    std::this_thread::sleep_for(told_check);
+  }
+}
+
+asio::awaitable<void> Client::release_leases(Closure& closure) {
+  if (closure.leases.empty()) co_return;
+  const auto work = std::make_shared<LeasesToRelease>();
+  work->leases = closure.leases;
+  work->limits = {{}, closure.deadline};
+  work->unfinished = work->leases.size();
+  const std::size_t width = std::min(closing_width, work->leases.size());
+  for (std::size_t i = 0; i < width; ++i) {
+    try {
+      async::spawn(executor_, release_some(work));
+    } catch (const std::bad_alloc&) {
+      if (i == 0) throw;
+      break;  // fewer are enough
+    }
+  }
+  (void)co_await work->done.wait(closure.deadline + grace);
+  const std::lock_guard lock(work->mutex);
+  if (work->out_of_memory) throw std::bad_alloc();
+}
+
+asio::awaitable<void> Client::run_closing_steps(Closure& closure) {
+  // By contract, operations end within 50 ms of a stop request.
+  co_await operations_ended(Operation::Purpose::work, std::max(closure.deadline, steady_clock::now() + grace));
+
+  // Every holder is notified before the first lock is released. Background cleanup continues in parallel until the
+  // deadline.
+  lose_leases(closure);
+  lost_threads_.run_if_starved();
+  co_await release_leases(closure);
+  co_await operations_ended(Operation::Purpose::cleanup, closure.deadline);
+  std::stop_source(disposal_stop_).request_stop();
+  co_await operations_ended(Operation::Purpose::cleanup, steady_clock::now() + grace);
+
+  // Do not wait for callbacks of lost(): the destructor of a std::stop_callback already waits for its running callback.
+  // But every token must be stopped.
+  while (closure.has_untold_losses()) {
+    lost_threads_.run_if_starved();
+    (void)co_await async::sleep_until(steady_clock::now() + told_check);
+  }
+  lost_threads_.finish(async::CallbackThreads::QueuedFunctions::run);
+  if (!closure.in_callback) co_await callback_thread_.idle(std::max(closure.deadline, steady_clock::now() + grace));
+  callback_thread_.finish(async::CallbackThreads::QueuedFunctions::run);
+  if (!std::exchange(closure.backend_closed, true)) {
+    const CallLimits limits{{}, std::max(closure.deadline, steady_clock::now() + grace)};
+    try {
+      co_await checked(backend_->close(limits), {}, {});
+    } catch (const LockError& error) {
+      options_.log.debug(std::string("the backend could not be closed cleanly: ") + error.what());
+    }
+  }
+  co_await LogAccess::delivered(options_.log, steady_clock::now() + grace);
+}
+
+asio::awaitable<bool> Client::close() { return close(shared_from_this()); }
+
+asio::awaitable<bool> Client::close(std::shared_ptr<Client> /*kept_alive*/) {
   const bool in_callback = callback_thread_.is_this_thread();
-  // With a dispose_timeout of 0 no caller waits for the closing, which then gets the time of one operation.
-  const auto deadline =
-      steady_clock::now() +
-      (options_.dispose_timeout > std::chrono::milliseconds(0) ? options_.dispose_timeout : operation_timeout_);
   bool another_closes = false;
   {
     const std::lock_guard lock(mutex_);
@@ -306,33 +428,23 @@ asio::awaitable<bool> Client::close() {
     co_return true;
   }
 
-  // By contract, operations end within 50 ms of a stop request.
+  backend_->closing_begins();
   std::stop_source(stop_).request_stop();
-  co_await operations_ended(Operation::Purpose::work, std::max(deadline, steady_clock::now() + grace));
-
-  // Every holder is notified before the first lock is released. Background cleanup continues in parallel until the
-  // deadline.
-  std::vector<std::shared_ptr<LeaseState>> to_release;
-  for (const auto& lease : scheduler_->close()) {
-    if (lease->client_closes() == LeaseState::AtClose::release) to_release.push_back(lease);
+  // With a dispose_timeout of 0 no caller waits for the closing, which then gets the time of one operation.
+  Closure closure{.deadline = steady_clock::now() + (options_.dispose_timeout > std::chrono::milliseconds(0)
+                                                         ? options_.dispose_timeout
+                                                         : operation_timeout_),
+                  .in_callback = in_callback,
+                  .leases = {}};
+  for (int attempt = 1; attempt <= attempts_without_memory; ++attempt) {
+    try {
+      co_await run_closing_steps(closure);
+      break;
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): tried again, see above
+    }
   }
-  co_await release_leases(to_release, CallLimits{{}, deadline});
-  co_await operations_ended(Operation::Purpose::cleanup, deadline);
-  std::stop_source(disposal_stop_).request_stop();
-  co_await operations_ended(Operation::Purpose::cleanup, steady_clock::now() + grace);
-
-  // Do not wait for callbacks of lost(): the destructor of a std::stop_callback already waits for its running callback.
-  lost_threads_.finish(async::CallbackThreads::QueuedFunctions::run);
-  if (!in_callback) co_await callback_thread_.idle(std::max(deadline, steady_clock::now() + grace));
-  callback_thread_.finish(async::CallbackThreads::QueuedFunctions::run);
-  const CallLimits closing_limits{{}, std::max(deadline, steady_clock::now() + grace)};
-  try {
-    co_await checked(backend_->close(closing_limits), {}, {});
-  } catch (const LockError& error) {
-    options_.log.debug(std::string("the backend could not be closed cleanly: ") + error.what());
-  }
-
-  co_await LogAccess::delivered(options_.log, steady_clock::now() + grace);
+  // Nothing is left to do here unless there is no memory.
+  lose_leases_without_memory(closure);
 
   const std::lock_guard lock(mutex_);
   lifecycle_ = Lifecycle::closed;
@@ -342,7 +454,13 @@ asio::awaitable<bool> Client::close() {
 
 namespace {
 
-asio::awaitable<void> close_in_background(std::shared_ptr<Client> client) { co_await client->close(); }
+// closing is the client's close(). Its frame is allocated by the caller, which can repeat that.
+asio::awaitable<void> close_in_background(asio::awaitable<bool> closing) {
+  try {
+    co_await std::move(closing);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it only waited for another call that closes
+  }
+}
 
 }  // namespace
 
@@ -372,12 +490,21 @@ void Client::remove_reference(Closing closing) noexcept {
 
 void Client::close(Closing closing) noexcept {
   if (is_forked()) return;
-  if (closing == Closing::in_background || must_not_block() ||
-      options_.dispose_timeout == std::chrono::milliseconds(0)) {
-    async::spawn(executor_, close_in_background(shared_from_this()));
-  } else {
-    async::run_blocking(executor_, close());
+  const bool waits =
+      closing == Closing::wait && !must_not_block() && options_.dispose_timeout != std::chrono::milliseconds(0);
+  for (int attempt = 1; attempt <= attempts_without_memory; ++attempt) {
+    try {
+      if (waits) {
+        async::run_blocking(executor_, close());
+      } else {
+        async::spawn(executor_, close_in_background(close()));
+      }
+      return;
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): tried again
+    }
   }
+  Closure closure{.deadline = {}, .in_callback = false, .leases = {}};
+  lose_leases_without_memory(closure);
 }
 
 std::shared_ptr<void> Client::kept_open() {

@@ -18,11 +18,14 @@
 #include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
 
+#include <cxxabi.h>
+
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -83,7 +86,7 @@ class Client : public std::enable_shared_from_this<Client> {
   [[nodiscard]] const asio::any_io_executor& executor() const noexcept { return executor_; }
   [[nodiscard]] const asio::any_io_executor& coroutine_executor() const noexcept { return coroutine_executor_; }
   [[nodiscard]] Backend& backend() noexcept { return *backend_; }
-  [[nodiscard]] LeaseScheduler& scheduler() noexcept { return *scheduler_; }
+  [[nodiscard]] LeaseScheduler& scheduler() noexcept { return scheduler_; }
   [[nodiscard]] WaitQueue& wait_queue() noexcept { return wait_queue_; }
   [[nodiscard]] InDoubtAcquires& in_doubt_acquires() noexcept { return in_doubt_acquires_; }
   // The label that locks of this client carry; may be empty.
@@ -112,12 +115,12 @@ class Client : public std::enable_shared_from_this<Client> {
   [[nodiscard]] bool releases_in_background() const noexcept { return releases_in_background_; }
 
   [[nodiscard]] double random(const Callbacks& callbacks) const;
-  // Stops the token of a lost lease. The application's callbacks delay neither the caller nor the loss of another
-  // lease.
-  void notify_lost(std::stop_source lost);
+  // Runs the callback that tells a loss. The application's callbacks on it delay neither the caller nor the loss of
+  // another lease. Needs no memory.
+  void notify_lost(std::shared_ptr<async::CallbackThreads::Callback> loss) noexcept;
   // Runs any other callback of the application, one at a time, on a thread where it delays only later ones. If too many
-  // are queued, the callback is dropped with a warning.
-  void notify(std::function<void()> callback);
+  // are queued, or if there is no thread, the callback is dropped with a warning.
+  void notify(std::function<void()> callback) noexcept;
 
   // Turns every exception of a backend into a LockError with the given identifiers. Does not start the operation in a
   // forked child, where a copy of the parent's coroutine may continue. Metrics count it if a type is given.
@@ -139,7 +142,13 @@ class Client : public std::enable_shared_from_this<Client> {
     } catch (const LockError& error) {
       timer.ended(Outcome::failed(error.code()));
       throw error.about(key, lock_id);
-    } catch (const std::exception&) {
+    } catch (const std::bad_alloc&) {
+      // Not a LockError, which needs memory.
+      timer.ended(Outcome::failed(ErrorCode::internal));
+      throw;
+    } catch (const abi::__forced_unwind&) {
+      throw;  // not an error: the thread is being canceled
+    } catch (...) {
       timer.ended(Outcome::failed(ErrorCode::internal));
       ErrorContext context{std::string(key), std::string(lock_id), std::current_exception()};
       // Not the exception's message, which may contain anything.
@@ -150,9 +159,9 @@ class Client : public std::enable_shared_from_this<Client> {
 
   // Makes sure that an acquire in doubt leaves no lock behind: retries in the background until it succeeds, until the
   // lock has expired, or until the entry is dropped because there are too many.
-  void retract_in_background(AcquireRequest request);
+  void retract_in_background(const AcquireRequest& request) noexcept;
   // Gives up a place in a key's queue, in the background.
-  void leave_in_background(std::unique_ptr<WaitTicket> ticket);
+  void leave_in_background(std::unique_ptr<WaitTicket> ticket) noexcept;
 
   // Whether a blocking call on this thread could deadlock.
   [[nodiscard]] bool must_not_block() const noexcept;
@@ -180,6 +189,7 @@ class Client : public std::enable_shared_from_this<Client> {
   // Keeps the client open until the last copy is destroyed.
   [[nodiscard]] std::shared_ptr<void> kept_open();
 
+  // Keeps the client alive.
   asio::awaitable<bool> close();
   // For callers that are not coroutines. Waits only on threads that may block.
   void close(Closing closing) noexcept;
@@ -195,8 +205,16 @@ class Client : public std::enable_shared_from_this<Client> {
     return purpose == Operation::Purpose::work ? running_work_ : running_cleanup_;
   }
   asio::awaitable<void> operations_ended(Operation::Purpose purpose, std::chrono::steady_clock::time_point until);
-  asio::awaitable<void> release_leases(const std::vector<std::shared_ptr<LeaseState>>& leases,
-                                       const CallLimits& limits);
+  asio::awaitable<bool> close(std::shared_ptr<Client> kept_alive);
+  // The leases of a client that is being closed, and its progress: a step that runs out of memory is repeated.
+  struct Closure;
+  // Returns when everything has ended. Throws only std::bad_alloc.
+  asio::awaitable<void> run_closing_steps(Closure& closure);
+  asio::awaitable<void> release_leases(Closure& closure);
+  // Every lease is over, and lost if it was held. Afterwards the closure has those to release.
+  void lose_leases(Closure& closure) noexcept;
+  // What needs no memory: tells every loss, and blocks until that is done. The locks expire after their ttl.
+  void lose_leases_without_memory(Closure& closure) noexcept;
 
   // Declared first, because it must be destroyed after all members that use its context.
   std::optional<async::IoThread> io_thread_;
@@ -209,7 +227,7 @@ class Client : public std::enable_shared_from_this<Client> {
   LeaseObserver* const lease_observer_;  // the backend, if it wants the events of leases
   const std::shared_ptr<BackendCounters> counters_;
   const std::chrono::milliseconds operation_timeout_;
-  const std::shared_ptr<LeaseScheduler> scheduler_;
+  LeaseScheduler scheduler_;
   WaitQueue wait_queue_;
   InDoubtAcquires in_doubt_acquires_;
   async::CallbackThreads lost_threads_;

@@ -12,11 +12,16 @@ namespace detail {
 
 // A binary heap of items that store their own position in it (`std::size_t heap_place`), so that one can be moved or
 // removed in logarithmic time without a search. Needs one entry per item and no other memory, because a client may have
-// a hundred thousand leases.
+// a hundred thousand leases. Only adding an item allocates.
 template <typename Item, typename Time>
 class DeadlineHeap {
  public:
   static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
+
+  struct Entry {
+    Time due;
+    std::shared_ptr<Item> item;
+  };
 
   [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
@@ -48,31 +53,22 @@ class DeadlineHeap {
     if (place < entries_.size()) sift(place);
   }
 
-  [[nodiscard]] std::vector<std::shared_ptr<Item>> all() const {
-    std::vector<std::shared_ptr<Item>> items;
-    items.reserve(entries_.size());
-    for (const auto& entry : entries_) items.push_back(entry.item);
-    return items;
+  // Moves all items to the same time, and calls function(item) for each.
+  template <typename Function>
+  void set_all(Time due, Function function) {
+    for (auto& entry : entries_) {
+      entry.due = due;
+      function(*entry.item);
+    }
   }
 
   // Empties the heap.
-  std::vector<std::shared_ptr<Item>> take_all() {
-    std::vector<std::shared_ptr<Item>> items;
-    items.reserve(entries_.size());
-    for (auto& entry : entries_) {
-      entry.item->heap_place = nowhere;
-      items.push_back(std::move(entry.item));
-    }
-    entries_.clear();
-    return items;
+  std::vector<Entry> take_all() noexcept {
+    for (auto& entry : entries_) entry.item->heap_place = nowhere;
+    return std::exchange(entries_, {});
   }
 
  private:
-  struct Entry {
-    Time due;
-    std::shared_ptr<Item> item;
-  };
-
   void sift(std::size_t place) {
     while (place > 0 && entries_[place].due < entries_[(place - 1) / 2].due) {
       swap(place, (place - 1) / 2);

@@ -5,6 +5,7 @@
 
 #include <syncguard/async.hpp>
 
+#include <new>
 #include <utility>
 
 namespace syncguard {
@@ -22,13 +23,18 @@ void dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
   }
   auto closing = detail::Client::Closing::wait;
   if (state->drop_client_if_over(closing)) return;
-  if (client->must_not_block()) {
-    async::spawn(client->executor(), detail::LeaseState::dispose_in_background(state));
-  } else if (const auto error = async::run_blocking(client->executor(), detail::LeaseState::dispose(state))) {
-    state->report(*error);
-    // dispose() has used up the time for waiting.
-    closing = detail::Client::Closing::in_background;
-  } else if (!state->is_over()) {
+  try {
+    if (client->must_not_block()) {
+      detail::LeaseState::start_disposal(state);
+    } else if (const auto error = async::run_blocking(client->executor(), detail::LeaseState::dispose(state))) {
+      state->report(*error);
+      // dispose() has used up the time for waiting.
+      closing = detail::Client::Closing::in_background;
+    } else if (!state->is_over()) {
+      closing = detail::Client::Closing::in_background;
+    }
+  } catch (const std::bad_alloc&) {
+    state->dispose_later();
     closing = detail::Client::Closing::in_background;
   }
   state->drop_client(closing);
@@ -49,7 +55,7 @@ void detail::LeaseAccess::deliver(Lease& lease) noexcept {
   if (lease.state_) lease.client_ = lease.state_->client();
 }
 
-Lease::operator bool() const noexcept { return state_ && !state_->is_over(); }
+Lease::operator bool() const& noexcept { return state_ && !state_->is_over(); }
 
 const Key& Lease::key() const noexcept { return state_->key(); }
 const LockId& Lease::id() const noexcept { return state_->id(); }

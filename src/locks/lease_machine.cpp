@@ -9,11 +9,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// After a third of the time, so that two more attempts fit in before the deadline.
-LeaseMachine::Time next_renewal(LeaseMachine::Time sent_at, LeaseMachine::Time::duration remaining) {
-  return sent_at + std::max<LeaseMachine::Time::duration>(remaining / 3, milliseconds(1));
-}
-
 }  // namespace
 
 milliseconds LeaseMachine::bounded(milliseconds remaining, milliseconds ttl) noexcept {
@@ -21,11 +16,17 @@ milliseconds LeaseMachine::bounded(milliseconds remaining, milliseconds ttl) noe
 }
 
 LeaseMachine::LeaseMachine(Time sent_at, milliseconds remaining, milliseconds ttl, Renewal renewal)
-    : renewal_(renewal),
-      ttl_(ttl),
-      deadline_(sent_at + bounded(remaining, ttl)),
-      deadline_before_extend_(deadline_),
-      renew_at_(next_renewal(sent_at, bounded(remaining, ttl))) {}
+    : renewal_(renewal), ttl_(ttl), latest_expiry_(sent_at + bounded(remaining, ttl)) {
+  hold(sent_at, bounded(remaining, ttl));
+}
+
+void LeaseMachine::hold(Time sent_at, milliseconds remaining) noexcept {
+  deadline_ = sent_at + remaining;
+  // After a third of the time, so that two more attempts fit in before the deadline.
+  renew_at_ = sent_at + std::max<Time::duration>(Time::duration(remaining) / 3, milliseconds(1));
+}
+
+milliseconds LeaseMachine::longest_hold() const noexcept { return std::min(ttl_, shortest_in_doubt_); }
 
 milliseconds LeaseMachine::remaining(Time now) const noexcept {
   if (state_ != State::held || now >= deadline_) return milliseconds(0);
@@ -49,15 +50,16 @@ LeaseMachine::Due LeaseMachine::tick(Time now) noexcept {
 
 void LeaseMachine::extend_begins(Time sent_at, milliseconds ttl) noexcept {
   extending_ = true;
+  extending_ttl_ = ttl;
   deadline_before_extend_ = deadline_;
   deadline_ = std::min(deadline_, sent_at + ttl);
+  latest_expiry_ = std::max(latest_expiry_, sent_at + ttl);
 }
 
 void LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
   extending_ = false;
   ttl_ = ttl;
-  deadline_ = sent_at + bounded(remaining, ttl);
-  renew_at_ = next_renewal(sent_at, bounded(remaining, ttl));
+  hold(sent_at, std::min(bounded(remaining, ttl), shortest_in_doubt_));
 }
 
 bool LeaseMachine::extend_refused() noexcept {
@@ -67,12 +69,16 @@ bool LeaseMachine::extend_refused() noexcept {
 
 void LeaseMachine::extend_failed(Time now, Effect effect, double random) noexcept {
   extending_ = false;
-  if (effect == Effect::none) deadline_ = deadline_before_extend_;
+  if (effect == Effect::none) {
+    deadline_ = deadline_before_extend_;
+  } else {
+    shortest_in_doubt_ = std::min(shortest_in_doubt_, extending_ttl_);
+  }
   postpone_renewal(now, random);
 }
 
 void LeaseMachine::postpone_renewal(Time now, double random) noexcept {
-  const milliseconds pause = std::clamp(ttl_ / 20, milliseconds(5), milliseconds(1000));
+  const milliseconds pause = std::clamp(longest_hold() / 20, milliseconds(5), milliseconds(1000));
   renew_at_ = now + std::chrono::duration_cast<Time::duration>(pause * (0.5 + random / 2));
 }
 

@@ -1,14 +1,16 @@
-// One timer for all leases of a client.
+// One thread that watches the deadlines of all leases of a client.
 #pragma once
 
-#include "async/boot_timer.hpp"
 #include "locks/deadline_heap.hpp"
 
-#include <asio/any_io_executor.hpp>
-#include <asio/awaitable.hpp>
+#include <syncguard/boot_clock.hpp>
 
+#include <asio/any_io_executor.hpp>
+
+#include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
+#include <thread>
 #include <vector>
 
 namespace syncguard {
@@ -17,39 +19,38 @@ namespace detail {
 
 class LeaseState;
 
-// Calls LeaseState::tick() on the client's executor when it is due. Contains every lease that is not over. Thread-safe.
-class LeaseScheduler : public std::enable_shared_from_this<LeaseScheduler> {
+// Calls LeaseState::tick() when it is due, on a thread of its own ("syncguard-lease"): a lease is lost on time even if
+// the client's executor is blocked, or if there is no memory. Contains every lease that is not over. Thread-safe.
+class LeaseScheduler {
  public:
   using Time = BootClock::time_point;
-  enum class Idle { keep_waiting, stop_executor };
+  using Leases = DeadlineHeap<LeaseState, Time>;
 
-  // With stop_executor, the timer stops soon after the last lease is gone, so that the executor's context can run out
-  // of work.
-  LeaseScheduler(const asio::any_io_executor& executor, Idle idle);
+  // Starts the thread. While there are leases, the context of the given executor has work, because renewals run there.
+  // When that context is destroyed, the thread ends before it.
+  explicit LeaseScheduler(std::optional<asio::any_io_executor> kept_busy);
+  LeaseScheduler(const LeaseScheduler&) = delete;
+  LeaseScheduler& operator=(const LeaseScheduler&) = delete;
+  // Ends the thread, and waits for its end unless called on that thread.
+  ~LeaseScheduler();
 
-  // Adds the lease, or moves it to another time. Returns false after close().
+  // Adds the lease, or moves it to another time. Returns false after close(). Only adding can throw std::bad_alloc.
   bool schedule(const std::shared_ptr<LeaseState>& lease, Time due);
-  void remove(LeaseState& lease);
+  void remove(LeaseState& lease) noexcept;
 
-  // Marks every lease as lost, because the store has lost its locks. Returns the leases: each may hold the last
-  // reference to its client, which a thread of the backend must not destroy.
-  [[nodiscard]] std::vector<std::shared_ptr<LeaseState>> locks_are_gone();
+  // A function for the backend, which may call it at any time: the store has lost every lock. It calls
+  // LeaseState::lock_is_gone() for each lease, soon, on the scheduler's thread.
+  [[nodiscard]] std::function<void()> locks_are_gone() const;
 
-  // Stops the timer, and returns all leases that were not over.
-  std::vector<std::shared_ptr<LeaseState>> close();
+  // Ends the thread. Returns all leases that were not over. Afterwards the thread uses no lease, unless this is called
+  // on that thread.
+  std::vector<Leases::Entry> close() noexcept;
 
  private:
-  void arm_by(Time due);
-  static asio::awaitable<void> run(std::shared_ptr<LeaseScheduler> self);
-
-  asio::any_io_executor executor_;
-  const Idle idle_;
-  async::BootTimer timer_;
-  std::mutex mutex_;
-  DeadlineHeap<LeaseState, Time> leases_;
-  Time armed_ = Time::max();
-  bool running_ = false;
-  bool closed_ = false;
+  struct State;
+  class ContextService;
+  const std::shared_ptr<State> state_;
+  std::thread thread_;
 };
 
 }  // namespace detail

@@ -5,7 +5,10 @@
 #include "core/validation.hpp"
 #include "locks/client.hpp"
 
+#include <asio/post.hpp>
+
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace syncguard {
@@ -17,7 +20,20 @@ namespace {
 // How often closing checks whether lost() has fired: a stop_source notifies only its callbacks, and those may block.
 constexpr std::chrono::milliseconds lost_check{1};
 
+// How long after a destructor ran out of memory its release is started again.
+constexpr std::chrono::milliseconds dispose_retry{5};
+
 }  // namespace
+
+class LeaseState::Loss final : public async::CallbackThreads::Callback {
+ public:
+  [[nodiscard]] std::stop_token token() const noexcept { return source_.get_token(); }
+
+ private:
+  void run() override { source_.request_stop(); }
+
+  std::stop_source source_;
+};
 
 LeaseState::LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Callbacks> callbacks, Key key,
                        const LockId& id, const Grant& grant)
@@ -26,6 +42,7 @@ LeaseState::LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Cal
       key_(std::move(key)),
       id_(id),
       fence_(grant.reply.fence),
+      loss_(std::make_shared<Loss>()),
       sent_at_(grant.sent_at),
       expires_at_(grant.reply.expires_at),
       machine_(grant.sent_at, grant.reply.remaining, grant.ttl, grant.renewal) {}
@@ -86,10 +103,10 @@ BootClock::time_point LeaseState::deadline() const noexcept {
   return machine_.deadline();
 }
 
-std::chrono::steady_clock::time_point LeaseState::steady_deadline() const noexcept {
+std::chrono::steady_clock::time_point LeaseState::steady_expiry() const noexcept {
   const std::lock_guard lock(mutex_);
   return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(machine_.deadline() - BootClock::now());
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(machine_.latest_expiry() - BootClock::now());
 }
 
 bool LeaseState::lock_was_lost() const noexcept {
@@ -103,17 +120,37 @@ bool LeaseState::is_over() const noexcept {
   return machine_.state() == LeaseMachine::State::over;
 }
 
-void LeaseState::reschedule() {
-  if (machine_.state() == LeaseMachine::State::over) {
-    client_->scheduler().remove(*this);
-  } else {
-    client_->scheduler().schedule(shared_from_this(), machine_.next_tick().value_or(LeaseScheduler::Time::max()));
-  }
+std::stop_token LeaseState::lost() const noexcept { return loss_->token(); }
+
+bool LeaseState::loss_is_untold() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return fires_lost_ && !loss_->token().stop_requested();
 }
 
-void LeaseState::tick() {
+void LeaseState::reschedule() noexcept {
+  if (client_->is_forked()) return;
+  if (machine_.state() == LeaseMachine::State::over) {
+    client_->scheduler().remove(*this);
+    return;
+  }
+  const auto next = disposes_later_ ? BootClock::now() + dispose_retry : machine_.next_tick();
+  client_->scheduler().schedule(shared_from_this(), next.value_or(LeaseScheduler::Time::max()));
+}
+
+void LeaseState::tick() noexcept {
   std::unique_lock lock(mutex_);
-  switch (machine_.tick(BootClock::now())) {
+  if (std::exchange(disposes_later_, false)) {
+    reschedule();
+    lock.unlock();
+    try {
+      asio::post(client_->executor(), [self = shared_from_this()] { start_disposal(self); });
+    } catch (...) {
+      dispose_later();
+    }
+    return;
+  }
+  const auto now = BootClock::now();
+  switch (machine_.tick(now)) {
     case LeaseMachine::Due::nothing:
       break;
     case LeaseMachine::Due::lost:
@@ -121,43 +158,52 @@ void LeaseState::tick() {
       count_loss(EventReason::expired);
       reschedule();
       lock.unlock();
-      drop_client(Client::Closing::in_background);
+      drop_client_soon();
       return;
     case LeaseMachine::Due::renewal:
+      // If the renewal cannot start, the next one is due then.
+      machine_.postpone_renewal(now, core::random_fraction());
       if (turn_taken_) break;  // a request of the application is pending and reschedules when it ends
-      turn_taken_ = true;
-      renewal_stop_ = std::stop_source();
-      const auto stop = renewal_stop_.get_token();
-      lock.unlock();
-      async::spawn(client_->executor(), renew(shared_from_this(), stop));
+      start_renewal(std::move(lock));
       return;
   }
   reschedule();
 }
 
-void LeaseState::lock_is_gone() {
+void LeaseState::lock_is_gone() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (!machine_.gone()) return;
-    fire_lost();
-    count_loss(EventReason::not_found);
+    const bool lost = machine_.gone();
+    if (lost) {
+      fire_lost();
+      count_loss(EventReason::not_found);
+    }
     reschedule();
+    if (!lost) return;
   }
-  drop_client(Client::Closing::in_background);
+  drop_client_soon();
 }
 
-void LeaseState::fire_lost() {
+void LeaseState::drop_client_soon() noexcept {
+  try {
+    asio::post(client_->executor(), [self = shared_from_this()] { self->drop_client(Client::Closing::in_background); });
+  } catch (...) {
+    drop_client(Client::Closing::in_background);
+  }
+}
+
+void LeaseState::fire_lost() noexcept {
   fires_lost_ = true;
-  client_->notify_lost(lost_);
+  client_->notify_lost(loss_);
 }
 
-void LeaseState::count_loss(EventReason reason) {
+void LeaseState::count_loss(EventReason reason) noexcept {
   if (!counts_as_held_) return;
   observe(EventType::lost, Outcome::failed(reason), BootClock::now() - sent_at_);
   count_end();
 }
 
-void LeaseState::count_end() {
+void LeaseState::count_end() noexcept {
   if (!std::exchange(counts_as_held_, false)) return;
   if (client_->is_observed()) observe(EventType::held, {}, BootClock::now() - sent_at_);
   if (auto* const counters = client_->counters()) counters->lease_ends();
@@ -172,13 +218,18 @@ void LeaseState::observe(EventType type, const Outcome& outcome, std::chrono::na
 
 class LeaseState::Turn {
  public:
-  explicit Turn(LeaseState& lease) : lease_(lease) {}
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  ~Turn() { lease_.end_turn(); }
+  // The turn is taken.
+  explicit Turn(std::shared_ptr<LeaseState> lease) noexcept : lease_(std::move(lease)) {}
+  Turn(Turn&&) noexcept = default;
+  Turn& operator=(Turn&&) = delete;
+  ~Turn() {
+    if (lease_) lease_->end_turn();
+  }
+
+  [[nodiscard]] LeaseState& lease() const noexcept { return *lease_; }
 
  private:
-  LeaseState& lease_;
+  std::shared_ptr<LeaseState> lease_;
 };
 
 std::optional<LeaseMachine::State> LeaseState::try_take_turn() {
@@ -205,8 +256,11 @@ asio::awaitable<LeaseMachine::State> LeaseState::take_turn(const CallLimits& lim
 }
 
 void LeaseState::end_turn() noexcept {
+  if (client_->is_forked()) return;  // the fork may have copied the mutex locked
   const std::lock_guard lock(mutex_);
   turn_taken_ = false;
+  // The extend ran out of memory. It may have been sent.
+  if (machine_.is_extending()) machine_.extend_failed(BootClock::now(), Effect::in_doubt, core::random_fraction());
   if (const auto end = std::exchange(turn_ends_, std::nullopt)) end->set();
   reschedule();
 }
@@ -245,8 +299,10 @@ asio::awaitable<LeaseState::ExtendResult> LeaseState::send_extend(std::chrono::m
     machine_.extended(sent_at, extended->remaining, ttl);
     // The lease may have been detached or lost before this reply arrived; that takes precedence.
     const bool held = machine_.state() == LeaseMachine::State::held;
+    const auto deadline = machine_.deadline();
+    lock.unlock();
     if (held && callbacks_->on_extended) {
-      client_->notify([self = shared_from_this(), deadline = machine_.deadline()] {
+      client_->notify([self = shared_from_this(), deadline] {
         self->callbacks_->on_extended({self->key_.str(), self->id_.view(), deadline});
       });
     }
@@ -263,33 +319,63 @@ asio::awaitable<LeaseState::ExtendResult> LeaseState::send_extend(std::chrono::m
   co_return ExtendResult{false, refusal};
 }
 
-asio::awaitable<void> LeaseState::renew(std::shared_ptr<LeaseState> self, std::stop_token stop) {
-  const Turn turn(*self);
+void LeaseState::start_renewal(std::unique_lock<std::mutex> lock) noexcept {
+  turn_taken_ = true;
+  Turn turn(shared_from_this());
+  try {
+    renewal_stop_ = std::stop_source();
+    auto stop = renewal_stop_.get_token();
+    // The deadline counts even if the executor never runs the renewal.
+    reschedule();
+    lock.unlock();
+    asio::post(client_->executor(), [turn = std::move(turn), stop = std::move(stop)]() mutable {
+      const auto executor = turn.lease().client_->executor();
+      try {
+        async::spawn(executor, renew(std::move(turn), std::move(stop)));
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the next renewal is scheduled
+      }
+    });
+  } catch (...) {
+    if (lock) lock.unlock();  // before the turn ends
+  }
+}
+
+asio::awaitable<void> LeaseState::renew(Turn turn, std::stop_token stop) {
+  auto* const self = &turn.lease();
   const auto start = std::chrono::steady_clock::now();
   const auto observe = [&](const Outcome& outcome) {
     self->observe(EventType::renewed, outcome, std::chrono::steady_clock::now() - start);
   };
   try {
     const Client::Call call(*self->client_, stop);
-    const auto ttl = self->machine_.ttl();  // changes only with the turn held
     CallLimits limits = call.limits();
-    // One slow renewal must not use up the time for retries.
-    limits.deadline =
-        std::min(limits.deadline, std::chrono::steady_clock::now() + std::max(ttl / 3, std::chrono::milliseconds(1)));
+    std::chrono::milliseconds ttl{};
+    {
+      const std::lock_guard lock(self->mutex_);
+      // The executor may have been blocked for long: a lock must not be extended that is no longer held.
+      if (self->machine_.remaining(BootClock::now()) == std::chrono::milliseconds(0)) co_return;
+      ttl = self->machine_.ttl();
+      // One slow renewal must not use up the time for retries.
+      limits.deadline =
+          std::min(limits.deadline, start + std::max(self->machine_.longest_hold() / 3, std::chrono::milliseconds(1)));
+    }
     const auto result = co_await self->send_extend(ttl, limits);
     observe(result.refusal ? Outcome::failed(*result.refusal) : Outcome{});
   } catch (const LockError& error) {
     // A renewal that is aborted makes way for a release.
-    if (error.code() != ErrorCode::aborted) {
-      observe(Outcome::failed(error.code()));
-      self->client_->log().warn(
-          "renewal", std::string("a lease could not be renewed; retrying until its deadline: ") + error.what());
-    }
-    // A closing client rejects the renewal before it starts. Without this delay, the renewal would be retried
-    // immediately.
-    const double random = self->client_->random(*self->callbacks_);
-    const std::lock_guard lock(self->mutex_);
-    self->machine_.postpone_renewal(BootClock::now(), random);
+    if (error.code() == ErrorCode::aborted) co_return;
+    observe(Outcome::failed(error.code()));
+    self->warn_about_renewal(error);
+  } catch (const std::bad_alloc&) {
+    observe(Outcome::failed(ErrorCode::internal));
+  }
+}
+
+void LeaseState::warn_about_renewal(const LockError& error) const noexcept {
+  try {
+    client_->log().warn("renewal",
+                        std::string("a lease could not be renewed; retrying until its deadline: ") + error.what());
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): retried all the same
   }
 }
 
@@ -303,7 +389,7 @@ asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::sto
   const Client::Call call(*client_, stop);
   const CallLimits limits = call.limits();
   const auto state = co_await take_turn(limits);
-  const Turn turn(*this);
+  const Turn turn(shared_from_this());
   if (state != LeaseMachine::State::held) co_return false;
   co_return (co_await send_extend(ttl, limits)).held;
 }
@@ -337,6 +423,10 @@ asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
     const std::lock_guard lock(mutex_);
     release_in_doubt_ = release_in_doubt_ || error.in_doubt();
     throw;
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    release_in_doubt_ = true;
+    throw;
   }
 }
 
@@ -348,7 +438,7 @@ asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
     const CallLimits limits = call.limits();
     auto state = try_take_turn();
     if (!state) state = co_await take_turn(limits);
-    const Turn turn(*this);
+    const Turn turn(shared_from_this());
     if (state == LeaseMachine::State::over) co_return false;
     co_return co_await send_release(limits);
   } catch (const LockError& error) {
@@ -368,7 +458,7 @@ asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono:
     limits.deadline = std::min(limits.deadline, until);
     try {
       const auto state = co_await take_turn(limits);
-      const Turn turn(*this);
+      const Turn turn(shared_from_this());
       if (state == LeaseMachine::State::over) co_return std::nullopt;
       co_await send_release(limits);
       const std::lock_guard lock(mutex_);
@@ -381,13 +471,12 @@ asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono:
       if (!error.retryable()) break;
     }
     const auto now = steady_clock::now();
-    const auto deadline = steady_deadline();
-    // At the deadline the lock has expired in the store.
-    if (now >= deadline) break;
+    const auto expiry = steady_expiry();
+    if (now >= expiry) break;
     if (now >= until || (waiting && client_->releases_in_background())) co_return failure;
     const auto delay = std::chrono::duration_cast<steady_clock::duration>(
         core::retry_delay(WaitOptions{}, retry, client_->random(*callbacks_)));
-    const auto next = std::min(std::min(now + delay, until), deadline);
+    const auto next = std::min(std::min(now + delay, until), expiry);
     const auto result = co_await async::sleep_until(next, limits.stop);
     if (result == async::WaitResult::stopped) break;
   }
@@ -398,7 +487,7 @@ asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono:
 asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<LeaseState> self) {
   const auto until = self->client_->disposal_deadline();
   if (!until) {
-    async::spawn(self->client_->executor(), dispose_in_background(self));
+    start_disposal(self);
     co_return std::nullopt;
   }
   try {
@@ -425,7 +514,32 @@ asio::awaitable<void> LeaseState::dispose_in_background(std::shared_ptr<LeaseSta
       self->client_->notify([self, error = *failure] { self->report(error); });
     }
   } catch (const LockError&) {  // NOLINT(bugprone-empty-catch): the client was closed, and with it the lease
+  } catch (const std::bad_alloc&) {
+    self->dispose_later();
   }
+}
+
+void LeaseState::start_disposal(const std::shared_ptr<LeaseState>& self) noexcept {
+  try {
+    async::spawn(self->client_->executor(), dispose_in_background(self));
+  } catch (const std::bad_alloc&) {
+    self->dispose_later();
+  }
+}
+
+void LeaseState::dispose_later() noexcept {
+  const std::lock_guard lock(mutex_);
+  // Closing must release the lock if this has not happened by then.
+  disposing_ = false;
+  machine_.release_begins();
+  if (machine_.state() == LeaseMachine::State::over) return;
+  if (BootClock::now() < machine_.latest_expiry()) {
+    disposes_later_ = true;
+  } else {
+    machine_.end();
+    count_end();
+  }
+  reschedule();
 }
 
 // Continues a release that timed out in a destructor, which has reported the error.
@@ -434,6 +548,8 @@ asio::awaitable<void> LeaseState::retry_release(std::shared_ptr<LeaseState> self
     const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
     co_await self->release_until(std::chrono::steady_clock::time_point::max());
   } catch (const LockError&) {  // NOLINT(bugprone-empty-catch): the client was closed
+  } catch (const std::bad_alloc&) {
+    self->dispose_later();
   }
 }
 
@@ -449,10 +565,11 @@ void LeaseState::detach() {
   end();
 }
 
-LeaseState::AtClose LeaseState::client_closes() {
+LeaseState::AtClose LeaseState::client_closes() noexcept {
   const std::lock_guard lock(mutex_);
   // The destructor of the Lease releases the lock, and closing waits for it.
   if (disposing_ || machine_.state() == LeaseMachine::State::over) return AtClose::nothing;
+  disposes_later_ = false;
   if (machine_.closed()) fire_lost();
   count_end();
   return AtClose::release;
@@ -462,7 +579,7 @@ asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
   try {
     co_await lost_fired(limits);
     (void)co_await take_turn(limits);
-    const Turn turn(*this);
+    const Turn turn(shared_from_this());
     co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
   } catch (const LockError& error) {
     client_->notify([self = shared_from_this(), error] { self->report(error); });
@@ -474,7 +591,7 @@ asio::awaitable<void> LeaseState::lost_fired(const CallLimits& limits) {
     const std::lock_guard lock(mutex_);
     if (!fires_lost_) co_return;
   }
-  while (!lost_.stop_requested()) {
+  while (!loss_->token().stop_requested()) {
     if (std::chrono::steady_clock::now() >= limits.deadline) {
       throw LockError(
           ErrorCode::network_timeout,

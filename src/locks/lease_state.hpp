@@ -51,16 +51,15 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   // On the boot clock.
   [[nodiscard]] BootClock::time_point deadline() const noexcept;
   [[nodiscard]] bool is_over() const noexcept;
-  [[nodiscard]] std::stop_token lost() const noexcept { return lost_.get_token(); }
+  [[nodiscard]] std::stop_token lost() const noexcept;
   // Whether the lock was gone before it was released: the release found it gone, or lost() fired and no later release
   // succeeded.
   [[nodiscard]] bool lock_was_lost() const noexcept;
 
-  // Called by the scheduler.
-  void tick();
-
+  // Called by the scheduler. Neither needs memory to tell a loss.
+  void tick() noexcept;
   // The store has lost the lock.
-  void lock_is_gone();
+  void lock_is_gone() noexcept;
 
   asio::awaitable<bool> extend(std::chrono::milliseconds ttl, std::stop_token stop);
   asio::awaitable<bool> release(std::stop_token stop);
@@ -68,7 +67,9 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   // (Client::disposal_deadline), then continues in the background. Returns the error to report, if any.
   static asio::awaitable<std::optional<LockError>> dispose(std::shared_ptr<LeaseState> self);
   // The same without waiting: retries until the lease's deadline, and reports the error itself.
-  static asio::awaitable<void> dispose_in_background(std::shared_ptr<LeaseState> self);
+  static void start_disposal(const std::shared_ptr<LeaseState>& self) noexcept;
+  // The same a little later, because there is no memory for it now.
+  void dispose_later() noexcept;
   void detach();
   // The lease no longer keeps its client open. Later calls do nothing. The caller must not hold a mutex.
   void drop_client(Client::Closing closing) noexcept;
@@ -77,8 +78,10 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   // The client is being closed: the lease is over, and lost if it was held. Returns whether its lock must still be
   // released.
   enum class AtClose { nothing, release };
-  AtClose client_closes();
-  // Makes one attempt to release, after lost() has fired. Reports an error.
+  AtClose client_closes() noexcept;
+  // Whether lost() is about to fire, and has not yet.
+  [[nodiscard]] bool loss_is_untold() const noexcept;
+  // Makes one attempt to release, after lost() has fired. Reports an error. Throws only std::bad_alloc.
   asio::awaitable<void> release_for_close(const CallLimits& limits);
 
   // The error of a section that outlived its lock.
@@ -88,21 +91,27 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
 
   // Owned by LeaseScheduler.
   std::size_t heap_place = static_cast<std::size_t>(-1);
+  bool is_gone = false;  // the store has lost the lock, and the lease does not know it yet
 
  private:
-  // The right to have the lease's only request in flight.
+  // The right to have the lease's only request in flight. Keeps the lease alive.
   class Turn;
+  // Tells the loss. Allocated with the lease, because the loss must be told even if there is no memory.
+  class Loss;
   // Waits for the turn. Returns the state of the lease when the turn begins.
   asio::awaitable<LeaseMachine::State> take_turn(const CallLimits& limits);
   // The same without waiting, and cheaper, because this is not a coroutine: nullopt if the turn is taken.
   std::optional<LeaseMachine::State> try_take_turn();
   void end_turn() noexcept;
 
-  static asio::awaitable<void> renew(std::shared_ptr<LeaseState> self, std::stop_token stop);
+  void start_renewal(std::unique_lock<std::mutex> lock) noexcept;
+  static asio::awaitable<void> renew(Turn turn, std::stop_token stop);
+  void warn_about_renewal(const LockError& error) const noexcept;
   struct ExtendResult {
     bool held;
     std::optional<EventReason> refusal;
   };
+  static asio::awaitable<void> dispose_in_background(std::shared_ptr<LeaseState> self);
   // These two require the turn.
   asio::awaitable<ExtendResult> send_extend(std::chrono::milliseconds ttl, const CallLimits& limits);
   asio::awaitable<bool> send_release(const CallLimits& limits);
@@ -114,23 +123,26 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   enum class ReleasedBy { holder, destructor };
   bool begin_release(ReleasedBy by);
   asio::awaitable<void> lost_fired(const CallLimits& limits);
-  [[nodiscard]] std::chrono::steady_clock::time_point steady_deadline() const noexcept;
+  // When the store certainly holds the lock no longer, on the steady clock.
+  [[nodiscard]] std::chrono::steady_clock::time_point steady_expiry() const noexcept;
+  // Drops the client on its executor: the scheduler's thread must not close it.
+  void drop_client_soon() noexcept;
   void end();
   void observe(EventType type, const Outcome& outcome, std::chrono::nanoseconds duration) const noexcept;
   // These four require mutex_.
-  void reschedule();
-  void fire_lost();
+  void reschedule() noexcept;
+  void fire_lost() noexcept;
   // Reports the loss, unless the lease was no longer held.
-  void count_loss(EventReason reason);
+  void count_loss(EventReason reason) noexcept;
   // Reports how long the lease was held. Later calls do nothing.
-  void count_end();
+  void count_end() noexcept;
 
   const std::shared_ptr<Client> client_;
   const std::shared_ptr<const Callbacks> callbacks_;
   const Key key_;
   const LockId id_;
   const Fence fence_;
-  const std::stop_source lost_;
+  const std::shared_ptr<Loss> loss_;
   const BootClock::time_point sent_at_;
 
   mutable std::mutex mutex_;
@@ -141,6 +153,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   bool counts_as_held_ = false;
   bool fires_lost_ = false;        // or has fired it
   bool disposing_ = false;         // the destructor of the Lease is releasing it
+  bool disposes_later_ = false;    // the scheduler starts that
   bool release_in_doubt_ = false;  // if the lock is gone, an earlier release may have removed it
   bool released_ = false;
   bool release_found_no_lock_ = false;

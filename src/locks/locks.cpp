@@ -23,6 +23,7 @@ std::string described(const LockEvent& event) {
   std::string text = std::string(to_string(event.type)) + ": " + std::string(to_string(event.result));
   if (event.reason) text += " (" + std::string(to_string(*event.reason)) + ")";
   if (event.error) text += " (" + std::string(to_string(*event.error)) + ")";
+  if (event.locked) text += *event.locked ? " (locked)" : " (free)";
   text += std::string(" in ") + duration;
   if (!event.key_hash.empty()) text += ", key " + event.key_hash + " (hashed)";
   if (!event.lock_id_hash.empty()) text += ", lock id " + event.lock_id_hash + " (hashed)";
@@ -90,7 +91,7 @@ void Locks::close() const {
   client_->close(detail::Client::Closing::wait);
 }
 
-std::optional<Lease> Locks::try_acquire(const Key& key, TryOptions options, std::stop_token stop) const {
+TryResult Locks::try_acquire(const Key& key, TryOptions options, std::stop_token stop) const {
   auto lease = client_->block_on(
       "async_try_acquire", [&] { return detail::try_acquire(client_, callbacks_, key, options, std::move(stop)); });
   detail::LeaseAccess::deliver(lease);
@@ -202,6 +203,8 @@ CleanupReply Locks::clean_up(CleanupRequest request, std::stop_token stop) const
 std::string Locks::setup(std::stop_token stop) const {
   return client_->block_on("async_setup", [&] { return detail::setup(client_, std::move(stop)); });
 }
+
+std::string Locks::setup_script() const { return client_->backend().setup_script(); }
 
 }  // namespace v0_1
 }  // namespace syncguard

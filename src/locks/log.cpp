@@ -48,18 +48,37 @@ void write_to_stderr(LogLevel level, std::string_view message) {
 }
 
 // Shared with the thread that calls the sink, because the sink may block forever.
-struct SinkState {
+class SinkState {
+ public:
   explicit SinkState(Log::Sink chosen) : sink(std::move(chosen)) {}
 
   void deliver(LogLevel level, std::string_view message) {
+    const std::lock_guard lock(calls_sink_);
+    call_sink(level, message);
+  }
+
+  // The same for a caller that must not wait for the sink: drops the message if it is busy.
+  void deliver_if_idle(LogLevel level, std::string_view message) {
+    const std::unique_lock lock(calls_sink_, std::try_to_lock);
+    if (lock) {
+      call_sink(level, message);
+    } else {
+      dropped.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  const Log::Sink sink;
+  std::atomic<std::uint64_t> dropped{0};
+
+ private:
+  void call_sink(LogLevel level, std::string_view message) {
     if (const auto count = dropped.exchange(0, std::memory_order_relaxed); count != 0) {
       sink(LogLevel::warning, std::to_string(count) + " log messages were dropped: the log sink is too slow");
     }
     sink(level, message);
   }
 
-  const Log::Sink sink;
-  std::atomic<std::uint64_t> dropped{0};
+  std::mutex calls_sink_;
 };
 
 // The part of a log that each process has for itself: a forked child gets a new one.
@@ -77,7 +96,16 @@ struct Delivery {
 
   void deliver_now(LogLevel level, std::string_view message) {
     auto deliver = [to = sink, level, text = std::string(message)] { to->deliver(level, text); };
-    if (!thread.post(std::move(deliver), queue_capacity)) sink->dropped.fetch_add(1, std::memory_order_relaxed);
+    switch (thread.post(std::move(deliver), queue_capacity)) {
+      case async::CallbackThreads::Posted::queued:
+        return;
+      case async::CallbackThreads::Posted::full:
+        sink->dropped.fetch_add(1, std::memory_order_relaxed);
+        return;
+      case async::CallbackThreads::Posted::no_thread:
+        // A sink that delays its caller is better than an operator who is not told.
+        sink->deliver_if_idle(level, message);
+    }
   }
 
   const unsigned fork_generation = os::fork_generation();

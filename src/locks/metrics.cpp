@@ -207,6 +207,13 @@ class PrometheusText {
 
   [[nodiscard]] std::string take() { return std::move(text_); }
 
+  static std::string seconds(std::chrono::nanoseconds duration) {
+    std::array<char, 64> text{};
+    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(),
+                                            std::chrono::duration<double>(duration).count(), std::chars_format::fixed);
+    return {text.data(), end};
+  }
+
  private:
   template <typename... Parts>
   void append(const Parts&... parts) {
@@ -222,13 +229,6 @@ class PrometheusText {
       if (character == '\\' || character == '"') text_ += '\\';
       text_ += character;
     }
-  }
-
-  static std::string seconds(std::chrono::nanoseconds duration) {
-    std::array<char, 64> text{};
-    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(),
-                                            std::chrono::duration<double>(duration).count(), std::chars_format::fixed);
-    return {text.data(), end};
   }
 
   std::string text_;
@@ -299,7 +299,13 @@ std::vector<BackendMetrics> Metrics::snapshot() const {
     auto& entry = metrics.emplace_back(backend->snapshot());
     for (const auto& [weak, counters] : clients) {
       if (counters != backend) continue;
-      if (const auto client = weak.lock()) entry.connections_open += client->backend().connections();
+      const auto client = weak.lock();
+      if (!client) continue;
+      entry.connections_open += client->backend().connections();
+      const auto skew = client->backend().clock_skew();
+      if (skew && (!entry.clock_skew || std::chrono::abs(*skew) > std::chrono::abs(*entry.clock_skew))) {
+        entry.clock_skew = skew;
+      }
     }
   }
   return metrics;
@@ -349,6 +355,11 @@ std::string Metrics::prometheus() const {
   gauge("syncguard_leases_held", "Leases that are held now.", &BackendMetrics::leases_held);
   gauge("syncguard_callers_waiting", "Callers that wait for a lock now.", &BackendMetrics::callers_waiting);
   gauge("syncguard_connections_open", "Open connections to the lock store.", &BackendMetrics::connections_open);
+  text.metric("syncguard_clock_skew_seconds", Type::gauge,
+              "How far this host's clock, which decides about expiry, is ahead of the lock store's.");
+  for_each_backend([&](const auto& labels, const auto& backend) {
+    if (backend.clock_skew) text.sample(labels, PrometheusText::seconds(*backend.clock_skew));
+  });
   return text.take();
 }
 

@@ -80,7 +80,7 @@ class BackendCounters {
   void wait_begins() noexcept { callers_waiting_.fetch_add(1, std::memory_order_relaxed); }
   void wait_ends() noexcept { callers_waiting_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Without connections.
+  // Without connections and clock skew.
   [[nodiscard]] BackendMetrics snapshot() const;
 
  private:
@@ -108,7 +108,7 @@ struct MetricsAccess {
   // The counters of all clients of the named backend. At most 16 names have their own; later ones share the counters
   // of "other".
   static std::shared_ptr<BackendCounters> counters(const Metrics& metrics, const std::string& backend);
-  // Counts the connections of this client, until it is destroyed.
+  // Counts the connections of this client and reports its clock skew, until it is destroyed.
   static void add_client(const Metrics& metrics, const std::shared_ptr<Client>& client,
                          std::shared_ptr<BackendCounters> counters);
 };

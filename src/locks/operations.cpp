@@ -66,11 +66,29 @@ Lease make_lease(const ClientPtr& client, const CallbacksPtr& callbacks, const A
   const LeaseState::Grant grant{.reply = granted, .sent_at = sent_at, .ttl = request.ttl, .renewal = renewal};
   auto state = std::make_shared<LeaseState>(client, callbacks, request.key, request.lock_id, grant);
   if (!state->start()) {
-    client->retract_in_background(request);
     throw LockError(ErrorCode::aborted, "the client was closed").about(request.key.str(), request.lock_id.view());
   }
   return LeaseAccess::make(std::move(state));
 }
+
+// Makes sure that a call that fails leaves no lock behind: retracts its acquire when it goes out of scope, if a request
+// may have taken effect. A destructor, because the call may also run out of memory.
+class Retraction {
+ public:
+  Retraction(Client& client, const AcquireRequest& request) noexcept : client_(client), request_(request) {}
+  Retraction(const Retraction&) = delete;
+  Retraction& operator=(const Retraction&) = delete;
+  ~Retraction() {
+    if (is_needed_) client_.retract_in_background(request_);
+  }
+
+  void set_needed(bool needed) noexcept { is_needed_ = needed; }
+
+ private:
+  Client& client_;
+  const AcquireRequest& request_;
+  bool is_needed_ = false;
+};
 
 // A call of acquire that has to wait; counted while it exists.
 class Waiting {
@@ -123,8 +141,8 @@ class QueuePlace {
 
 }  // namespace
 
-asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key, TryOptions options,
-                                                  std::stop_token stop) {
+asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key, TryOptions options,
+                                       std::stop_token stop) {
   core::validate_ttl(options.ttl);
   const Client::Call call(*client, stop);
   const AcquireRequest request{.key = std::move(key),
@@ -133,16 +151,21 @@ asio::awaitable<std::optional<Lease>> try_acquire(ClientPtr client, CallbacksPtr
                                .holder = client->holder(),
                                .is_first = true};
   const CallLimits limits = call.limits();
+  Retraction retraction(*client, request);
+  retraction.set_needed(true);
+  std::optional<Attempt> answer;
   try {
-    const Attempt answer = co_await attempt(*client, request, limits);
-    if (const auto* granted = std::get_if<Granted>(&answer.reply)) {
-      co_return make_lease(client, callbacks, request, *granted, answer.sent_at, renewal_of(options));
-    }
-    co_return std::nullopt;
+    answer = co_await attempt(*client, request, limits);
   } catch (const LockError& error) {
-    if (error.in_doubt()) client->retract_in_background(request);
+    retraction.set_needed(error.in_doubt());
     throw;
   }
+  TryResult lease;
+  if (const auto* granted = std::get_if<Granted>(&answer->reply)) {
+    lease = make_lease(client, callbacks, request, *granted, answer->sent_at, renewal_of(options));
+  }
+  retraction.set_needed(false);
+  co_return lease;
 }
 
 asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key, AcquireOptions options,
@@ -172,6 +195,8 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
   AcquireLoop loop(options.wait, start,
                    wake_up ? AcquireLoop::Start::behind_others : AcquireLoop::Start::first_in_queue,
                    [&] { return client->random(*callbacks); });
+  // The last variable: its request is sent before the next caller in the queue gets its turn.
+  Retraction retraction(*client, request);
 
   for (;;) {
     if (loop.step() != AcquireLoop::Step::fail && call.stop_token().stop_requested()) loop.stopped();
@@ -197,20 +222,24 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         request.can_wait = loop.can_wait(now) && !loop.in_doubt();
         request.is_first = std::exchange(id_is_new, false);
         std::optional<Attempt> answer;
+        retraction.set_needed(true);
         try {
           answer = co_await attempt(*client, request, limits);
         } catch (const LockError& error) {
           loop.failed(steady_clock::now(), error);
+          retraction.set_needed(loop.in_doubt());
           break;
         }
         if (const auto* granted = std::get_if<Granted>(&answer->reply)) {
           if (queue_place) queue_place->forget();
           auto lease = make_lease(client, callbacks, request, *granted, answer->sent_at, renewal_of(options));
+          retraction.set_needed(false);
           wait_ended({});
           co_return lease;
         }
         wait_begins();
         loop.contended(steady_clock::now(), std::get<Contended>(answer->reply));
+        retraction.set_needed(loop.in_doubt());
         break;
       }
       case AcquireLoop::Step::join: {
@@ -252,7 +281,6 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
       }
       case AcquireLoop::Step::fail:
         wait_ended(Outcome::failed(loop.error().code()));
-        if (loop.in_doubt()) client->retract_in_background(request);
         throw loop.error().about(request.key.str(), request.lock_id.view());
     }
   }
@@ -431,12 +459,21 @@ asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, std::stop
 }
 
 asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost) {
-  const auto error = co_await LeaseState::dispose(lease);
-  if (error) lease->client()->notify([lease, error = *error] { lease->report(error); });
+  std::optional<LockError> error;
+  try {
+    error = co_await LeaseState::dispose(lease);
+    if (error) lease->client()->notify([lease, error = *error] { lease->report(error); });
+  } catch (const std::bad_alloc&) {
+    lease->dispose_later();
+    lease->drop_client(Client::Closing::in_background);
+    throw;
+  }
   lease->drop_client(Client::Closing::in_background);
   if (if_lost == IfLost::fail && lease->lock_was_lost()) throw lease->lock_lost();
   co_return !error;
 }
+
+void expect_no_stop(const std::stop_token& stop) { async::expect_no_stop(stop); }
 
 asio::awaitable<bool> close(ClientPtr client) { co_return co_await client->close(); }
 

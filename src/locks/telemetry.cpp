@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cctype>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -89,11 +90,13 @@ class EventQueue {
   void push(LockEvent event, Raw raw) noexcept {
     try {
       auto deliver = [delivery = delivery_, event = std::move(event), raw]() mutable { delivery->deliver(event, raw); };
-      if (thread_.post(std::move(deliver), delivery_->options.queue_capacity)) return;
+      const auto posted = thread_.post(std::move(deliver), delivery_->options.queue_capacity);
+      if (posted == async::CallbackThreads::Posted::queued) return;
     } catch (...) {  // NOLINT(bugprone-empty-catch): counted below like any other dropped event
     }
-    delivery_->dropped.fetch_add(1, std::memory_order_relaxed);
+    count_dropped();
   }
+  void count_dropped() noexcept { delivery_->dropped.fetch_add(1, std::memory_order_relaxed); }
 
   [[nodiscard]] const TelemetryOptions& options() const noexcept { return delivery_->options; }
 
@@ -149,15 +152,19 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
     if (inner_observer_ != nullptr) inner_observer_->observe(lease_event);
     if (!events_.accepts(lease_event.type)) return;
     const auto& [type, outcome, duration, key, lock_id] = lease_event;
-    LockEvent event;
-    event.type = type;
-    event.result = outcome.result;
-    event.reason = outcome.reason;
-    event.error = outcome.error;
-    event.duration = duration;
-    event.key = key;
-    event.lock_id = lock_id;
-    events_.push(std::move(event), Raw::if_allowed);
+    try {
+      LockEvent event;
+      event.type = type;
+      event.result = outcome.result;
+      event.reason = outcome.reason;
+      event.error = outcome.error;
+      event.duration = duration;
+      event.key = key;
+      event.lock_id = lock_id;
+      events_.push(std::move(event), Raw::if_allowed);
+    } catch (const std::bad_alloc&) {
+      events_.count_dropped();
+    }
   }
 
   [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
@@ -166,6 +173,7 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
   }
   [[nodiscard]] std::size_t connections() const noexcept override { return inner_->connections(); }
   void on_locks_gone(std::function<void()> gone) override { inner_->on_locks_gone(std::move(gone)); }
+  void closing_begins() noexcept override { inner_->closing_begins(); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     // Added before the request, which may take effect even if its reply is lost.
@@ -190,7 +198,9 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
   }
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
-    co_return co_await reported(EventType::is_locked, key.str(), {}, Raw::if_allowed, inner_->is_locked(key, limits));
+    const auto add_answer = [](bool locked, LockEvent& event) { event.locked = locked; };
+    co_return co_await reported(EventType::is_locked, key.str(), {}, Raw::if_allowed, inner_->is_locked(key, limits),
+                                add_answer);
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
@@ -200,7 +210,7 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
     // The record reveals the key of the id, regardless of which client acquired it.
     auto raw = raw_of(id);
-    auto check_key = [&](const std::optional<LockRecord>& record) {
+    auto check_key = [&](const std::optional<LockRecord>& record, LockEvent& /*event*/) {
       if (record && matches_deny_list(events_.options(), record->key.str())) raw = Raw::never;
     };
     co_return co_await reported(EventType::lookup, {}, id.view(), raw, inner_->lookup(id, limits), check_key);
@@ -220,6 +230,7 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
   }
 
   asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
+  [[nodiscard]] std::string setup_script() const override { return inner_->setup_script(); }
 
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
     co_return co_await inner_->clean_up(request, limits);
@@ -251,10 +262,11 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
 
   struct Ignore {
     template <typename Reply>
-    void operator()(const Reply& /*reply*/) const noexcept {}
+    void operator()(const Reply& /*reply*/, LockEvent& /*event*/) const noexcept {}
   };
 
-  // Runs one operation and reports it. raw is a reference because on_reply may change it.
+  // Runs one operation and reports it. on_reply may add to the event. raw is a reference because on_reply may change
+  // it.
   template <typename Reply, typename OnReply = Ignore>
   asio::awaitable<Reply> reported(EventType type, std::string_view key, std::string_view lock_id, const Raw& raw,
                                   asio::awaitable<Reply> operation, OnReply on_reply = {}) {
@@ -268,7 +280,7 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
     const auto start = steady_clock::now();
     try {
       reply = co_await std::move(operation);
-      on_reply(*reply);
+      on_reply(*reply, event);
       const auto outcome = detail::outcome_of(*reply);
       event.reason = outcome.reason;
       event.result = outcome.result;

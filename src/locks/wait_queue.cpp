@@ -1,5 +1,7 @@
 #include "locks/wait_queue.hpp"
 
+#include <utility>
+
 namespace syncguard {
 inline namespace v0_1 {
 namespace detail {
@@ -7,8 +9,15 @@ namespace detail {
 WaitQueue::Place::Place(WaitQueue& queue, const Key& key) : owner_(queue) {
   const std::lock_guard lock(owner_.mutex_);
   queue_ = &*owner_.queues_.try_emplace(key).first;
-  waiter_ = queue_->second.emplace(queue_->second.end());
-  if (waiter_ != queue_->second.begin()) waiter_->emplace();
+  auto& waiters = queue_->second;
+  try {
+    std::optional<async::Event> turn;
+    if (!waiters.empty()) turn.emplace();
+    waiter_ = waiters.insert(waiters.end(), std::move(turn));
+  } catch (...) {
+    if (waiters.empty()) owner_.queues_.erase(key);
+    throw;
+  }
 }
 
 WaitQueue::Place::~Place() {

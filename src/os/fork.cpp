@@ -8,12 +8,13 @@
 #include <atomic>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <utility>
 
 namespace syncguard::os {
 namespace {
 
-std::atomic<unsigned> generation{0};
+constinit std::atomic<unsigned> generation{0};
 
 struct Guarded {
   std::mutex mutex;
@@ -33,7 +34,7 @@ Guarded& guarded() {
 void before_fork() { guarded().mutex.lock(); }
 void in_parent() { guarded().mutex.unlock(); }
 void in_child() {
-  const unsigned parent_generation = fork_generation();
+  const unsigned parent_generation = generation.load(std::memory_order_relaxed);
   if (!guarded().descriptors.empty()) {
     // A socket, because the child may add the descriptor to a reactor.
     const int unconnected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -46,11 +47,20 @@ void in_child() {
   guarded().mutex.unlock();
 }
 
-[[maybe_unused]] const int registered = pthread_atfork(before_fork, in_parent, in_child);
+bool detect_forks() {
+  if (const int error = pthread_atfork(before_fork, in_parent, in_child); error != 0) {
+    throw std::system_error(error, std::generic_category(), "cannot detect forks");
+  }
+  return true;
+}
 
 }  // namespace
 
-unsigned fork_generation() noexcept { return generation.load(std::memory_order_relaxed); }
+unsigned fork_generation() {
+  // Not an initializer at namespace scope, because static objects may open clients before that runs.
+  [[maybe_unused]] static const bool detected = detect_forks();
+  return generation.load(std::memory_order_relaxed);
+}
 
 LockError OriginProcess::refusal() {
   return LockError(

@@ -7,8 +7,9 @@ namespace syncguard::os {
 
 // Increases by one in every forked child. An object that uses resources that a fork does not copy (threads, system
 // locks) remembers the number at its construction: if the number differs, those resources belong to the parent. A
-// process id would not work, because it can be reused.
-unsigned fork_generation() noexcept;
+// process id would not work, because it can be reused. Throws std::system_error if forks cannot be detected, which only
+// the first call can find out.
+unsigned fork_generation();
 
 // The process that created this object.
 class OriginProcess {

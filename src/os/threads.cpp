@@ -14,7 +14,7 @@
 namespace syncguard::os {
 namespace {
 
-std::atomic<bool> exiting{false};
+constinit std::atomic<bool> exiting{false};
 
 // How many threads delay the exit of the process with this fork generation. One word, because a forked child may find a
 // mutex locked forever. Aligned, so that clang needs no library for its atomic operations.
@@ -22,16 +22,18 @@ struct alignas(8) Delays {
   std::uint32_t generation = 0;
   std::uint32_t threads = 0;
 };
-std::atomic<Delays> delays{};
+constinit std::atomic<Delays> delays{};
 
 void wait_for_threads() {
   exiting = true;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (std::chrono::steady_clock::now() < deadline) {
     const Delays current = delays;
-    if (current.generation != fork_generation() || current.threads == 0) return;
+    if (current.generation != fork_generation() || current.threads == 0) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  // Clients of static objects that are destroyed later still work.
+  exiting = false;
 }
 
 void add_to_delays(std::uint32_t generation, int change) {
@@ -45,9 +47,10 @@ void add_to_delays(std::uint32_t generation, int change) {
 }  // namespace
 
 DelaysExit::DelaysExit() : generation_(fork_generation()) {
-  // Functions run at exit in the reverse order of their registration: OpenSSL registers its own here at the latest.
+  // If the application initializes OpenSSL, OpenSSL has registered a function that frees everything. Functions run at
+  // exit in the reverse order of their registration, so this one runs before. Otherwise OpenSSL registers none.
   [[maybe_unused]] static const bool registered =
-      OPENSSL_init_crypto(0, nullptr) == 1 && std::atexit(wait_for_threads) == 0;
+      OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1 && std::atexit(wait_for_threads) == 0;
   add_to_delays(generation_, 1);
 }
 

@@ -29,9 +29,10 @@ struct BuiltIn {
     return BackendFactory();                                  \
   }()
 
+// Like the registry below, never destroyed: static objects may open clients while the process exits.
 const std::vector<BuiltIn>& built_in() {
   // To add a backend, add one entry here and a declaration in backends/url.hpp.
-  static const std::vector<BuiltIn> backends = {
+  static const auto& backends = *new std::vector<BuiltIn>{
       {{"firestore"},
        SYNCGUARD_FACTORY_IF(SYNCGUARD_HAS_FIRESTORE, firestore::from_url),
        "Firestore",
@@ -70,7 +71,7 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry instance;
+  static auto& instance = *new Registry;
   return instance;
 }
 

@@ -116,6 +116,16 @@ class FaultyBackend : public Backend {
   }
   [[nodiscard]] std::size_t connections() const noexcept override { return inner_->connections(); }
   void on_locks_gone(std::function<void()> gone) override { inner_->on_locks_gone(std::move(gone)); }
+  void closing_begins() noexcept override {
+    std::vector<std::shared_ptr<Gate::State>> gates;
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      gates.swap(gates_);
+    }
+    for (const auto& gate : gates) gate->opened.set();
+    inner_->closing_begins();
+  }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     co_await wait_for_answer(request.lock_id, limits);
@@ -180,6 +190,7 @@ class FaultyBackend : public Backend {
   }
 
   asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
+  [[nodiscard]] std::string setup_script() const override { return inner_->setup_script(); }
 
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
     co_return co_await inner_->clean_up(request, limits);
@@ -204,15 +215,7 @@ class FaultyBackend : public Backend {
     co_return co_await inner_->raise_fence(key, fence, limits);
   }
 
-  asio::awaitable<void> close(const CallLimits& limits) override {
-    std::vector<std::shared_ptr<Gate::State>> gates;
-    {
-      const std::lock_guard lock(mutex_);
-      gates.swap(gates_);
-    }
-    for (const auto& gate : gates) gate->opened.set();
-    co_await inner_->close(limits);
-  }
+  asio::awaitable<void> close(const CallLimits& limits) override { co_await inner_->close(limits); }
 
   // Transmits one request and its reply, with the fault that the test injected.
   template <typename Reply, typename Send>
@@ -233,6 +236,7 @@ class FaultyBackend : public Backend {
     if (fault->gate_) {
       const std::lock_guard lock(mutex_);
       gates_.push_back(fault->gate_);
+      if (closing_) fault->gate_->opened.set();
     }
     const auto executor = co_await asio::this_coro::executor;
     const Promise<Reply> reply;
@@ -292,6 +296,7 @@ class FaultyBackend : public Backend {
   const std::shared_ptr<FaultControl::State> control_;
   const std::shared_ptr<PendingAcquires> pending_acquires_ = std::make_shared<PendingAcquires>();
   std::mutex mutex_;
+  bool closing_ = false;
   std::vector<std::shared_ptr<Gate::State>> gates_;
 };
 

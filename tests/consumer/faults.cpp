@@ -19,5 +19,6 @@ int main() {
   } catch (const sg::LockError& error) {
     if (error.code() != sg::ErrorCode::auth_failed) return 1;
   }
-  return locks.try_acquire("key") && faults.calls(sg::testing::Operation::acquire) == 2 ? 0 : 1;
+  const auto lease = locks.try_acquire("key");
+  return lease && faults.calls(sg::testing::Operation::acquire) == 2 ? 0 : 1;
 }

@@ -122,6 +122,43 @@ TEST_P(Contract, StopEndsEveryPendingRequestWithin500Milliseconds) {
   EXPECT_TRUE(succeeds_once(ends_in_time));
 }
 
+// The store has the request, or cannot take it, and does not reply.
+TEST_P(Contract, StopEndsAcquireInFlightWithin500Milliseconds) {
+  using Start = std::function<std::future<void>(Locks & locks, const std::stop_token& stop)>;
+  const Start try_acquire = [](Locks& locks, const std::stop_token& stop) {
+    return std::async(std::launch::async, [&locks, stop] { (void)locks.try_acquire("key", {}, stop); });
+  };
+  const Start acquire = [](Locks& locks, const std::stop_token& stop) {
+    return std::async(std::launch::async, [&locks, stop] { (void)locks.acquire("key", patient, stop); });
+  };
+  const Start async_acquire = [](Locks& locks, const std::stop_token& stop) {
+    AcquireOptions options = patient;
+    options.wait.stop = &stop;
+    return std::async(std::launch::deferred,
+                      [lease = locks.async_acquire("key", options, asio::use_future)]() mutable { (void)lease.get(); });
+  };
+  const auto ends_in_time = [&](const Start& start) {
+    auto locks = open_client(store());
+    // Connects, and sends what later requests only refer to, such as scripts.
+    (void)locks.acquire("other");
+    auto silence = store().silence();
+    if (!silence) return true;
+    std::stop_source stop;
+    auto call = start(locks, stop.get_token());
+    std::this_thread::sleep_for(200ms);
+    const auto requested = std::chrono::steady_clock::now();
+    stop.request_stop();
+    expect_error(ErrorCode::aborted, [&] { call.get(); });
+    const auto took = std::chrono::steady_clock::now() - requested;
+    silence.reset();
+    EXPECT_TRUE(locks.acquire("key", {.wait = {.timeout = soon}})) << "a stopped acquire must leave nothing behind";
+    return took < 500ms;
+  };
+  EXPECT_TRUE(succeeds_once([&] { return ends_in_time(try_acquire); }));
+  EXPECT_TRUE(succeeds_once([&] { return ends_in_time(acquire); }));
+  EXPECT_TRUE(succeeds_once([&] { return ends_in_time(async_acquire); }));
+}
+
 TEST_P(Contract, WaitStopTokenEndsWait) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("key");

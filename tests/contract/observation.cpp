@@ -2,6 +2,7 @@
 
 #include "contract/contract.hpp"
 #include "contract/parts.hpp"
+#include "support/is_granted.hpp"
 
 #include <sstream>
 
@@ -43,6 +44,7 @@ class EventLog {
       line << to_string(event.type) << ' ' << to_string(event.result);
       if (event.reason) line << ' ' << to_string(*event.reason);
       if (event.error) line << ' ' << to_string(*event.error);
+      if (event.locked) line << (*event.locked ? " yes" : " no");
       if (!event.key_hash.empty()) line << " key";
       if (!event.lock_id_hash.empty()) line << " id";
       lines.push_back(line.str());
@@ -59,7 +61,7 @@ TEST_P(Contract, SameScenarioGivesSameEvents) {
   EventLog log;
   auto locks = open_client(store(), {.telemetry = log.options()});
   auto lease = locks.acquire("key");
-  EXPECT_FALSE(locks.try_acquire("key"));
+  EXPECT_FALSE(is_granted(locks.try_acquire("key")));
   EXPECT_TRUE(locks.is_locked("key"));
   EXPECT_TRUE(locks.lookup(Key("key")));
   EXPECT_TRUE(locks.lookup(lease.id()));
@@ -78,7 +80,7 @@ TEST_P(Contract, SameScenarioGivesSameEvents) {
   EXPECT_EQ(log.lines(), (std::vector<std::string>{
                              "acquire ok key id",
                              "acquire fail locked key id",
-                             "isLocked ok key",
+                             "isLocked ok yes key",
                              "lookup ok key",
                              "lookup ok id",
                              "extend ok id",
@@ -86,7 +88,7 @@ TEST_P(Contract, SameScenarioGivesSameEvents) {
                              "release fail not-found id",
                              "extend fail not-found id",
                              "lookup fail not-found key",
-                             "isLocked ok key",
+                             "isLocked ok no key",
                              "acquire error Internal key id",
                              "isLocked error Aborted key",
                          }));

@@ -1,15 +1,19 @@
 // The client: its threads, executors and shutdown.
 
 #include "e2e/faulty_client.hpp"
+#include "support/stub_backend.hpp"
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <asio/this_coro.hpp>
 #include <asio/thread_pool.hpp>
 #include <asio/use_future.hpp>
 
+#include <functional>
 #include <future>
 #include <limits>
 #include <optional>
@@ -74,11 +78,12 @@ TEST(Client, NanFromRandomDoesNotCauseBusyLoop) {
 
 TEST(Client, CloseEndsPendingOperationsPromptly) {
   FaultyClient client({.operation_timeout = 60s, .dispose_timeout = 2s});
-  const Gate never;
+  // Not a gate, which closing would open.
+  const auto never = Fault::delay(1h);
   auto held = client.locks.acquire("held");
-  client.faults.always(Operation::acquire, Fault::hold(never));
-  client.faults.always(Operation::extend, Fault::hold(never));
-  client.faults.always(Operation::is_locked, Fault::hold(never));
+  client.faults.always(Operation::acquire, never);
+  client.faults.always(Operation::extend, never);
+  client.faults.always(Operation::is_locked, never);
   auto acquiring = client.locks.async_acquire("key", {}, asio::use_future);
   auto trying = client.locks.async_try_acquire("other", {}, asio::use_future);
   auto extending = held.async_extend(1s, asio::use_future);
@@ -94,24 +99,39 @@ TEST(Client, CloseEndsPendingOperationsPromptly) {
   expect_error(ErrorCode::aborted, [&] { (void)asking.get(); });
 }
 
-TEST(Client, CloseFiresLostBeforeReleasing) {
-  FaultyClient client;
-  const auto first = client.locks.acquire("first", {.auto_extend = true});
-  const auto second = client.locks.acquire("second");
-  Gate gate;
-  client.faults.always(Operation::release, Fault::hold(gate));
-  auto closing = std::async(std::launch::async, [&] { client.locks.close(); });
-  ASSERT_TRUE(client.faults.wait_for_calls(Operation::release, 2));
-  for (const auto* lease : {&first, &second}) {
-    EXPECT_TRUE(client.store->stored(lease->key().str())) << "the lock must not be released yet";
-    EXPECT_TRUE(lease->lost().stop_requested());
-    EXPECT_EQ(lease->remaining(), 0ms);
-    EXPECT_FALSE(*lease);
+// Calls a function before each release.
+class ReleaseObserved : public StubBackend {
+ public:
+  explicit ReleaseObserved(std::function<void()> before_release) : before_release_(std::move(before_release)) {}
+
+  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits&) override {
+    co_return Granted{Fence(1), MemoryStore::system_now() + request.ttl, request.ttl};
   }
-  gate.open();
-  closing.get();
-  EXPECT_FALSE(client.store->stored("first"));
-  EXPECT_FALSE(client.store->stored("second"));
+  asio::awaitable<ReleaseReply> release(const LockId&, const CallLimits&) override {
+    before_release_();
+    co_return Released{};
+  }
+
+ private:
+  const std::function<void()> before_release_;
+};
+
+TEST(Client, CloseFiresLostBeforeReleasing) {
+  Lease first;
+  Lease second;
+  std::atomic<int> releases{0};
+  const Locks locks(std::make_unique<ReleaseObserved>([&] {
+    ++releases;
+    for (const auto* lease : {&first, &second}) {
+      EXPECT_TRUE(lease->lost().stop_requested());
+      EXPECT_EQ(lease->remaining(), 0ms);
+      EXPECT_FALSE(*lease);
+    }
+  }));
+  first = locks.acquire("first", {.auto_extend = true});
+  second = locks.acquire("second");
+  locks.close();
+  EXPECT_EQ(releases, 2);
 }
 
 TEST(Client, CloseReleasesManyLeases) {
@@ -189,8 +209,9 @@ TEST(Client, CanBeClosedInReleaseErrorCallbackDuringClose) {
 TEST(Client, CloseReleasesLeasesEvenIfOtherCleanupHangs) {
   FaultyClient client({.dispose_timeout = 3s});
   const auto lease = client.locks.acquire("held");
-  const Gate never;
-  client.faults.next(Operation::acquire, Fault::hold(never));
+  // Not a gate, which closing would open.
+  const auto never = Fault::delay(1h);
+  client.faults.next(Operation::acquire, never);
   std::stop_source stop;
   auto doubtful = std::async(std::launch::async, [&] {
     return error_of([&] { (void)client.locks.try_acquire("doubtful", {}, stop.get_token()); });
@@ -223,6 +244,46 @@ TEST(Client, SectionRunsOnCallersExecutorAndFailedReleaseIsReportedOnce) {
   client.locks.close();
   EXPECT_EQ(reported, 1);
   EXPECT_EQ(client.faults.calls(Operation::release), 1U);
+}
+
+TEST(Client, ClosingOpensGatesOfHeldRequests) {
+  FaultyClient client({.operation_timeout = 1h, .dispose_timeout = 1h});
+  const Gate held_before;
+  const Gate held_by_closing;
+  client.faults.next(Operation::is_locked, Fault::hold(held_before));
+  client.faults.always(Operation::release, Fault::hold(held_by_closing));
+  const auto lease = client.locks.acquire("key", {.ttl = 1h});
+  auto asked = client.locks.async_is_locked("key", asio::use_future);
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::is_locked, 1));
+  client.locks.close();
+  EXPECT_FALSE(client.store->stored("key"));
+  // It ends, with an answer if it was faster than the stop.
+  const auto error = error_of([&] { (void)asked.get(); });
+  EXPECT_TRUE(!error || error->code() == ErrorCode::aborted) << error->what();
+}
+
+// A backend may throw anything.
+TEST(Client, ExceptionThatIsNoStandardExceptionBecomesLockError) {
+  std::atomic<bool> throws{false};
+  auto store = std::make_shared<MemoryStore>([&] {
+    if (throws) throw 7;  // NOLINT(*-std-exception-baseclass)
+    return MemoryStore::system_now();
+  });
+  FaultControl faults;
+  Locks locks(with_faults(make_memory_backend({.store = store}), faults),
+              {.log = Log([](LogLevel, std::string_view) {})});
+  const auto lease = locks.acquire("key", {.ttl = 3s, .auto_extend = true});
+  throws = true;
+  const auto error = error_of([&] { (void)locks.is_locked("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::internal);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_THROW(std::rethrow_exception(error->context().cause), int);
+  // A renewal fails, and is retried.
+  ASSERT_TRUE(faults.wait_for_calls(Operation::extend, 1, 60s));
+  throws = false;
+  const auto before = faults.calls(Operation::extend);
+  EXPECT_TRUE(faults.wait_for_calls(Operation::extend, before + 1, 60s));
 }
 
 TEST(Client, CanceledSectionStillReleases) {
@@ -301,6 +362,60 @@ TEST(Client, IdleClientDoesNotKeepCallersContextRunning) {
   locks.async_close([](const std::exception_ptr&, bool) {});
   context.restart();
   context.run();
+}
+
+// A client on a context that runs only when the test says so, with one lease.
+struct ClientOnIdleContext {
+  explicit ClientOnIdleContext(TryOptions options) {
+    locks.async_acquire("key", {.ttl = options.ttl, .auto_extend = options.auto_extend},
+                        [this](const std::exception_ptr&, Lease granted) { lease = std::move(granted); });
+    while (!lease && context.run_one_for(60s) > 0) {
+    }
+  }
+  ClientOnIdleContext(const ClientOnIdleContext&) = delete;
+  ClientOnIdleContext& operator=(const ClientOnIdleContext&) = delete;
+  ~ClientOnIdleContext() {
+    lease.reset();
+    locks.async_close([](const std::exception_ptr&, bool) {});
+    context.restart();
+    context.run();
+  }
+
+  asio::io_context context;
+  std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
+  Locks locks = open_on(context.get_executor(), make_memory_backend({.store = store}));
+  std::optional<Lease> lease;
+};
+
+TEST(Client, LossIsToldAlthoughExecutorDoesNotRun) {
+  for (const bool renewed : {false, true}) {
+    const ClientOnIdleContext client({.ttl = 50ms, .auto_extend = renewed});
+    ASSERT_TRUE(client.lease);
+    EXPECT_TRUE(eventually([&] { return client.lease->lost().stop_requested(); })) << "renewed: " << renewed;
+  }
+}
+
+TEST(Client, RenewalThatRunsTooLateDoesNotExtendLock) {
+  ClientOnIdleContext client({.ttl = 50ms, .auto_extend = true});
+  ASSERT_TRUE(client.lease);
+  ASSERT_TRUE(eventually([&] { return client.lease->lost().stop_requested(); }));
+  const auto expires_at = client.store->stored("key")->expires_at;
+  client.context.restart();
+  client.context.poll();
+  EXPECT_EQ(client.store->stored("key")->expires_at, expires_at);
+}
+
+TEST(Client, ContextIsDestroyedWithLeasesInItsCoroutines) {
+  for (int round = 0; round < 20; ++round) {
+    asio::io_context context;
+    const auto hold = [](Locks locks) -> asio::awaitable<void> {
+      const auto lease = co_await locks.async_acquire("key", {.ttl = 6ms, .auto_extend = true}, asio::use_awaitable);
+      asio::steady_timer never(co_await asio::this_coro::executor, 24h);
+      co_await never.async_wait(asio::use_awaitable);
+    };
+    asio::co_spawn(context, hold(open_on(context.get_executor(), "memory:")), asio::detached);
+    context.run_for(std::chrono::milliseconds(2 + round % 4));
+  }
 }
 
 TEST(Client, WorksOnMultithreadedExecutor) {

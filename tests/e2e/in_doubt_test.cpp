@@ -50,6 +50,21 @@ TEST(InDoubt, TryAcquireWithLostReplyIsInDoubtAndLeavesNoLock) {
   EXPECT_TRUE(eventually([&] { return !client.store->stored("key"); }));
 }
 
+// The first extend takes effect after the second one, and shortens the lock.
+TEST(InDoubt, LateExtendNeverLeavesTwoHolders) {
+  FaultyClient client({.operation_timeout = 200ms});
+  const Locks other(make_memory_backend({.store = client.store}), {});
+  auto lease = client.locks.acquire("key", {.ttl = 3s});
+  client.faults.next(Operation::extend, Fault::delay(600ms));
+  const auto error = error_of([&] { (void)lease.extend(500ms); });
+  ASSERT_TRUE(error && error->in_doubt());
+  // Fails if the machine is so slow that the lease is lost by now, which is safe, too.
+  (void)lease.extend(10s);
+  EXPECT_LE(lease.remaining(), 500ms);
+  const auto next = other.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 1ms}});
+  EXPECT_EQ(lease.remaining(), 0ms) << "the key has a new holder";
+}
+
 TEST(InDoubt, OverflowingInDoubtAcquiresExpireByTtl) {
   constexpr int capacity = 4096;
   constexpr int soonest = 3;

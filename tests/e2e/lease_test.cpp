@@ -13,6 +13,19 @@
 namespace syncguard::testing {
 namespace {
 
+TEST(Lease, IsDetachedAndDestroyedWhileItsRenewalIsInFlight) {
+  FaultyClient client;
+  client.faults.next(Operation::extend, Fault::delay(200ms));
+  {
+    auto lease = client.locks.acquire("key", {.ttl = 3s, .auto_extend = true});
+    ASSERT_TRUE(eventually([&] { return client.faults.calls(Operation::extend) == 1; }));
+    lease.detach();
+  }
+  // The renewal ends after the lease. A sanitizer notices if it uses the lease.
+  EXPECT_EQ(client.locks.is_locked("key"), true);
+  client.locks.close();
+}
+
 // Renewed after a third of the ttl. The rest is allowance for a busy machine.
 constexpr auto long_ttl = 4500ms;
 

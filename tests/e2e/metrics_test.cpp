@@ -3,6 +3,7 @@
 #include "locks/metrics.hpp"
 #include "e2e/faulty_client.hpp"
 #include "support/in_child.hpp"
+#include "support/is_granted.hpp"
 #include "support/stub_backend.hpp"
 
 #include <asio/io_context.hpp>
@@ -141,7 +142,7 @@ TEST(Metrics, CountOperationsByOutcome) {
   const Metrics metrics;
   FaultyClient client({.metrics = metrics});
   auto lease = client.locks.acquire("key");
-  EXPECT_FALSE(client.locks.try_acquire("key"));
+  EXPECT_FALSE(is_granted(client.locks.try_acquire("key")));
   EXPECT_TRUE(client.locks.is_locked("key"));
   EXPECT_TRUE(client.locks.lookup(Key("key")));
   EXPECT_FALSE(client.locks.lookup(Key("absent")));
@@ -356,6 +357,36 @@ TEST(Metrics, SumConnectionsOfOpenClients) {
   EXPECT_TRUE(eventually([&] { return connections() == 3; }));
 }
 
+class SkewedBackend : public StubBackend {
+ public:
+  explicit SkewedBackend(std::optional<std::chrono::milliseconds> skew) : skew_(skew) {}
+  [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept override { return skew_; }
+
+ private:
+  const std::optional<std::chrono::milliseconds> skew_;
+};
+
+TEST(Metrics, ReportLargestClockSkew) {
+  const Metrics metrics;
+  const auto has_sample = [&](const std::string& sample) {
+    return metrics.prometheus().find("\nsyncguard_clock_skew_seconds" + sample) != std::string::npos;
+  };
+  const Locks unknown(std::make_unique<SkewedBackend>(std::nullopt), {.metrics = metrics});
+  EXPECT_EQ(only_backend(metrics).clock_skew, std::nullopt);
+  EXPECT_FALSE(has_sample("{")) << "unknown is not zero";
+  const Locks ahead(std::make_unique<SkewedBackend>(20ms), {.metrics = metrics});
+  EXPECT_EQ(only_backend(metrics).clock_skew, 20ms);
+  EXPECT_TRUE(has_sample("{backend=\"stub\"} 0.02\n"));
+  {
+    // Telemetry wraps the backend.
+    const Locks behind(std::make_unique<SkewedBackend>(-250ms),
+                       {.telemetry = TelemetryOptions{.on_event = [](const LockEvent&) {}}, .metrics = metrics});
+    EXPECT_EQ(only_backend(metrics).clock_skew, -250ms);
+    EXPECT_TRUE(has_sample("{backend=\"stub\"} -0.25\n"));
+  }
+  EXPECT_TRUE(eventually([&] { return only_backend(metrics).clock_skew == 20ms; }));
+}
+
 TEST(Metrics, NumberOfBackendsIsBounded) {
   const Metrics metrics;
   for (int i = 0; i < 100; ++i) {
@@ -375,14 +406,14 @@ TEST(Metrics, TextIsWellFormed) {
   const Locks odd(std::make_unique<NamedBackend>(odd_name, 2), {.metrics = metrics});
   for (int i = 0; i < 10; ++i) client.locks.with_lock("key", {}, [] {});
   const auto lease = client.locks.acquire("key");
-  EXPECT_FALSE(client.locks.try_acquire("key"));
+  EXPECT_FALSE(is_granted(client.locks.try_acquire("key")));
   EXPECT_FALSE(odd.is_locked("key"));
 
   const ParsedText text(metrics.prometheus());
   for (const auto& [name, type] : text.types) {
     EXPECT_TRUE(name.starts_with("syncguard_")) << name;
     EXPECT_EQ(type == "counter", name.ends_with("_total")) << name;
-    EXPECT_EQ(type == "histogram", name.ends_with("_seconds")) << name;
+    EXPECT_EQ(type == "histogram", name.ends_with("_duration_seconds")) << name;
   }
   std::map<std::string, int> series;
   std::map<std::string, double> counts;

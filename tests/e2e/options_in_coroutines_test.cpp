@@ -27,7 +27,9 @@ TEST(OptionsInCoroutines, CanBeWrittenInsideCoAwait) {
           long_key + std::to_string(i), {.ttl = 30s, .auto_extend = true, .wait = {.timeout = 10s, .stop = &token}},
           asio::use_awaitable);
       if (co_await lease.async_extend(5s, asio::use_awaitable)) ++done;
-      if (!co_await locks.async_try_acquire(long_key + std::to_string(i), {.ttl = 1s}, asio::use_awaitable)) ++done;
+      const auto second =
+          co_await locks.async_try_acquire(long_key + std::to_string(i), {.ttl = 1s}, asio::use_awaitable);
+      if (!second) ++done;
       done += co_await locks.async_with_lock(long_key, {.ttl = 1s}, section, asio::use_awaitable);
       if (co_await lease.async_release(asio::use_awaitable)) ++done;
     }

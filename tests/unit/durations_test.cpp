@@ -40,9 +40,15 @@ TEST(RetrySchedule, NeverExceedsMaxDelay) {
   EXPECT_EQ(retry_delay(WaitOptions{.max_delay = 150ms, .jitter = Jitter::none}, 2, 0), 150ms);
 }
 
+// Otherwise a waiter would keep a processor and the store busy.
+TEST(RetrySchedule, DelayIsAtLeastOneMillisecond) {
+  EXPECT_EQ(retry_delay(WaitOptions{.retry_delay = 0ms}, 1, 0.5), 1ms);
+  EXPECT_EQ(retry_delay(WaitOptions{.retry_delay = 0ms}, 2000, 0.5), 1ms);
+  EXPECT_EQ(retry_delay(WaitOptions{.max_delay = 0ms}, 1, 0.5), 1ms);
+  EXPECT_EQ(retry_delay(WaitOptions{.jitter = Jitter::full}, 1, 0), 1ms);
+}
+
 TEST(RetrySchedule, HandlesExtremeValues) {
-  const WaitOptions nothing{.retry_delay = 0ms};
-  EXPECT_EQ(retry_delay(nothing, 2000, 0.5), 0ms);
   const WaitOptions everything{.retry_delay = std::chrono::milliseconds::max(),
                                .max_delay = std::chrono::milliseconds::max(),
                                .jitter = Jitter::none};
@@ -64,7 +70,7 @@ TEST(RetrySchedule, EqualJitterCoversUpperHalf) {
 
 TEST(RetrySchedule, FullJitterCoversWholeRange) {
   const WaitOptions options{.jitter = Jitter::full};
-  EXPECT_EQ(retry_delay(options, 2, 0.0), 0ms);
+  EXPECT_EQ(retry_delay(options, 2, 0.0), 1ms);
   EXPECT_EQ(retry_delay(options, 2, 0.25), 50ms);
 }
 

@@ -11,23 +11,14 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using Verdict = Finding::Verdict;
 
-TEST(Findings, ClockSkewWarnsThenFailsForClientTimeAuthority) {
-  for (const auto use : {HostClock::decides_expiry, HostClock::informational}) {
-    EXPECT_EQ(skew(0ms, use).verdict, Verdict::fine);
-    EXPECT_EQ(skew(199ms, use).verdict, Verdict::fine);
-    EXPECT_EQ(skew(200ms, use).verdict, Verdict::warning);
-    EXPECT_EQ(skew(-200ms, use).verdict, Verdict::warning);
-    EXPECT_EQ(skew(499ms, use).verdict, Verdict::warning);
-  }
-  EXPECT_EQ(skew(500ms, HostClock::decides_expiry).verdict, Verdict::failure);
-  EXPECT_EQ(skew(-500ms, HostClock::decides_expiry).verdict, Verdict::failure);
-  EXPECT_THAT(skew(300ms, HostClock::informational).found, HasSubstr("300 ms ahead of"));
-  EXPECT_THAT(skew(-300ms, HostClock::informational).found, HasSubstr("300 ms behind"));
-}
-
-TEST(Findings, ClockSkewNeverFailsForServerTimeAuthority) {
-  EXPECT_EQ(skew(500ms, HostClock::informational).verdict, Verdict::warning);
-  EXPECT_EQ(skew(-1h, HostClock::informational).verdict, Verdict::warning);
+TEST(Findings, ClockSkewIsAWarningAndNeverAFailure) {
+  EXPECT_EQ(skew(0ms).verdict, Verdict::fine);
+  EXPECT_EQ(skew(199ms).verdict, Verdict::fine);
+  EXPECT_EQ(skew(200ms).verdict, Verdict::warning);
+  EXPECT_EQ(skew(-200ms).verdict, Verdict::warning);
+  EXPECT_EQ(skew(-1h).verdict, Verdict::warning);
+  EXPECT_THAT(skew(300ms).found, HasSubstr("300 ms ahead of"));
+  EXPECT_THAT(skew(-300ms).found, HasSubstr("300 ms behind"));
   LatencyCheck latency_check;
   for (int i = 0; i < LatencyCheck::requests; ++i) latency_check.add(1ms, 1h);
   std::vector<Finding> findings;
@@ -56,8 +47,7 @@ TEST(Findings, UnreachableStoreIsAFailure) {
 TEST(Findings, EveryProblemHasAdvice) {
   EXPECT_TRUE(fine("a", "b").advice.empty());
   EXPECT_TRUE(latency(1ms).advice.empty());
-  for (const auto& finding :
-       {skew(600ms, HostClock::decides_expiry), latency(200ms), unreachable(LockError(ErrorCode::internal, "x"))}) {
+  for (const auto& finding : {skew(600ms), latency(200ms), unreachable(LockError(ErrorCode::internal, "x"))}) {
     EXPECT_FALSE(finding.advice.empty()) << finding.check;
   }
 }

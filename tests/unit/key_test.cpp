@@ -8,9 +8,11 @@
 #include <gtest/gtest.h>
 #include <utf8proc.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <type_traits>
 
 namespace syncguard {
 namespace {
@@ -27,6 +29,14 @@ std::string canonical_decomposition(const std::string& text) {
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> decomposed(
       utf8proc_NFD(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str())), &std::free);
   return reinterpret_cast<const char*>(decomposed.get());
+}
+
+TEST(Key, NullPointerIsRejected) {
+  const char* const null = nullptr;
+  expect_error(ErrorCode::invalid_argument, [&] { (void)Key(null); });
+  char* const mutable_null = nullptr;
+  expect_error(ErrorCode::invalid_argument, [&] { (void)Key(mutable_null); });
+  static_assert(!std::is_constructible_v<Key, std::nullptr_t>);
 }
 
 TEST(Key, MatchesTypeScriptVectors) {

@@ -118,6 +118,30 @@ TEST(LeaseMachine, InDoubtExtendKeepsEarlierDeadline) {
   EXPECT_EQ(certain.deadline(), at(10s));
 }
 
+// The extend in doubt may reach the store after the later one, and then replaces the longer time.
+TEST(LeaseMachine, ExtendInDoubtCapsLaterDeadlines) {
+  auto lease = renewed();
+  lease.extend_begins(at(2s), 3s);
+  lease.extend_failed(at(3s), Effect::in_doubt, 0);
+  lease.extend_begins(at(4s), 60s);
+  lease.extended(at(4s), 60s, 60s);
+  EXPECT_EQ(lease.deadline(), at(7s));
+  EXPECT_EQ(lease.next_tick(), at(5s)) << "renewals must be frequent enough for the shorter time";
+  lease.extend_begins(at(5s), 60s);
+  lease.extended(at(5s), 60s, 60s);
+  EXPECT_EQ(lease.deadline(), at(8s)) << "a reply does not tell whether an earlier request can still take effect";
+  EXPECT_EQ(lease.ttl(), 60s) << "the store is asked for the full time";
+  EXPECT_EQ(lease.latest_expiry(), at(65s)) << "the store may hold the lock that long";
+  lease.postpone_renewal(at(7s), 0.99);
+  EXPECT_LE(lease.next_tick(), at(7200ms)) << "retries must fit in before the deadline";
+
+  lease.extend_begins(at(6s), 1s);
+  lease.extend_failed(at(6s), Effect::none, 0);
+  lease.extend_begins(at(6s), 60s);
+  lease.extended(at(6s), 60s, 60s);
+  EXPECT_EQ(lease.deadline(), at(9s)) << "a request that was not sent cannot take effect later";
+}
+
 TEST(LeaseMachine, ShorteningExtendCountsFromWhenItIsSent) {
   auto lease = plain();
   lease.extend_begins(at(2s), 500ms);

@@ -15,10 +15,6 @@ namespace {
 
 using syncguard::testing::load_vectors;
 
-constexpr StorageLimit redis_limit{1000, 26};
-constexpr StorageLimit postgres_limit{1700, 0};
-constexpr StorageLimit firestore_limit{1500, 0};
-
 // The result of make, or the name of the error that it throws.
 template <typename Make>
 nlohmann::json outcome(Make make) {
@@ -50,33 +46,49 @@ TEST(StorageKey, MatchesTypeScriptVectors) {
   }
 }
 
+TEST(StorageKey, LimitsOfStoresAreThoseOfTypeScript) {
+  std::set<std::pair<std::size_t, std::size_t>> theirs;
+  for (const auto& vector : load_vectors("storage_keys")) {
+    theirs.emplace(vector.at("limit").get<std::size_t>(), vector.at("reserve").get<std::size_t>());
+  }
+  for (const auto& ours :
+       {redis_storage_limit, postgres_storage_limit, sqlite_storage_limit, firestore_storage_limit}) {
+    EXPECT_TRUE(theirs.contains({ours.limit, ours.reserve})) << ours.limit << '/' << ours.reserve;
+  }
+  EXPECT_EQ(redis_storage_limit.limit, 1000U);
+  EXPECT_EQ(redis_storage_limit.reserve, 26U);
+  EXPECT_EQ(postgres_storage_limit.limit, 1700U);
+  EXPECT_EQ(sqlite_storage_limit.limit, 1700U);
+  EXPECT_EQ(firestore_storage_limit.limit, 1500U);
+}
+
 TEST(StorageKey, MatchesKeysStoredByTypeScript) {
   const auto wire = load_vectors("wire");
   for (const auto& entry : wire.at("redis")) {
     const Key key(entry.at("key").get<std::string>());
-    const auto lock_key = lock_storage_key("syncguard", key, redis_limit);
+    const auto lock_key = lock_storage_key("syncguard", key, redis_storage_limit);
     const auto id = entry.at("acquire").at("lockId").get<std::string>();
-    const std::set<std::string> ours = {lock_key, fence_storage_key("syncguard", lock_key, redis_limit),
-                                        make_storage_key("syncguard", "id:" + id, redis_limit)};
+    const std::set<std::string> ours = {lock_key, fence_storage_key("syncguard", lock_key, redis_storage_limit),
+                                        make_storage_key("syncguard", "id:" + id, redis_storage_limit)};
     std::set<std::string> theirs;
     for (const auto& [name, value] : entry.at("stored").items()) theirs.insert(name);
     EXPECT_EQ(ours, theirs);
     EXPECT_TRUE(LockId::is_valid(id));
   }
   for (const auto& row : wire.at("postgres").at("rows")) {
-    const auto lock_key = lock_storage_key("", Key(row.at("key").get<std::string>()), postgres_limit);
+    const auto lock_key = lock_storage_key("", Key(row.at("key").get<std::string>()), postgres_storage_limit);
     EXPECT_EQ(lock_key, row.at("lock").at("key"));
-    EXPECT_EQ(fence_storage_key("", lock_key, postgres_limit), row.at("fence").at("fence_key"));
+    EXPECT_EQ(fence_storage_key("", lock_key, postgres_storage_limit), row.at("fence").at("fence_key"));
   }
   for (const auto& entry : wire.at("firestore")) {
-    const auto document = lock_storage_key("", Key(entry.at("key").get<std::string>()), firestore_limit);
+    const auto document = lock_storage_key("", Key(entry.at("key").get<std::string>()), firestore_storage_limit);
     const std::string root = "projects/vec/databases/(default)/documents/";
     const auto has = [](const nlohmann::json& documents, const std::string& name) {
       return std::any_of(documents.begin(), documents.end(), [&](const auto& each) { return each.at("name") == name; });
     };
     EXPECT_TRUE(has(entry.at("locks"), root + "locks/" + document));
-    EXPECT_TRUE(
-        has(entry.at("fence_counters"), root + "fence_counters/" + fence_storage_key("", document, firestore_limit)));
+    EXPECT_TRUE(has(entry.at("fence_counters"),
+                    root + "fence_counters/" + fence_storage_key("", document, firestore_storage_limit)));
   }
 }
 

@@ -88,7 +88,8 @@ class FaultControl {
 /// As backends must, an acquire, a release or a retraction of a lock id waits until a pending acquire of that id has
 /// been answered, even if the caller of the latter gave up. Other requests with that id (extend, lookup) do not wait.
 ///
-/// Closing the client opens every gate that holds a request, so that closing does not wait for the test.
+/// Closing the client opens every gate that holds a request, or that would hold one of the requests that follow, so
+/// that closing does not wait for the test.
 std::unique_ptr<Backend> with_faults(std::unique_ptr<Backend> backend, const FaultControl& control);
 
 }  // namespace v0_1

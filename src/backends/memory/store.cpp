@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -24,7 +25,8 @@ AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
     const LockRecord& record = held->second;
     if (record.lock_id == request.lock_id) {
       remove_waiter(request.key, request.lock_id);
-      return Granted{record.fence, record.expires_at, record.expires_at - now};
+      // The clock may have been set back.
+      return Granted{record.fence, record.expires_at, std::min(record.expires_at - now, request.ttl)};
     }
     return Contended{free_in(record.expires_at, now)};
   }
@@ -38,13 +40,12 @@ AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
   if (held != locks.end()) remove(held->second);
   counter = fence.value();
   const Timestamp expires_at = now + request.ttl;
-  locks.emplace(request.key, LockRecord{.key = request.key,
-                                        .lock_id = request.lock_id,
-                                        .expires_at = expires_at,
-                                        .acquired_at = now,
-                                        .fence = fence,
-                                        .holder = request.holder});
-  keys_by_id.emplace(request.lock_id, request.key);
+  insert({.key = request.key,
+          .lock_id = request.lock_id,
+          .expires_at = expires_at,
+          .acquired_at = now,
+          .fence = fence,
+          .holder = request.holder});
   reservations_.erase(request.key);
   remove_waiter(request.key, request.lock_id);
   return Granted{fence, expires_at, request.ttl};
@@ -65,8 +66,9 @@ std::pair<ReleaseReply, MemoryStore::State::Wake> MemoryStore::State::release(co
   const auto owned = find_owned(id, now);
   if (const auto* missing = std::get_if<Missing>(&owned)) return {*missing, nullptr};
   const Key key = std::get<LockRecord*>(owned)->key;
+  auto wake = pass_turn(key, now);  // first, because it may throw
   remove(*std::get<LockRecord*>(owned));
-  return {Released{}, pass_turn(key, now)};
+  return {Released{}, std::move(wake)};
 }
 
 ExtendReply MemoryStore::State::extend(const LockId& id, std::chrono::milliseconds ttl) {
@@ -90,15 +92,17 @@ void MemoryStore::State::remove_if_long_dead(const Key& key) {
 CleanupReply MemoryStore::State::clean_up(const CleanupRequest& request) {
   const std::lock_guard lock(mutex);
   const auto before = core::removable_before(clock(), request.older_than);
+  const auto is_expired = [before](const auto& entry) { return entry.second.expires_at < before; };
+  if (request.mode == CleanupRequest::Mode::count) {
+    return {.count = static_cast<std::size_t>(std::ranges::count_if(locks, is_expired))};
+  }
   std::vector<LockRecord> expired;
-  for (const auto& [key, record] : locks) {
-    if (record.expires_at >= before) continue;
-    expired.push_back(record);
+  for (const auto& entry : locks) {
+    if (!is_expired(entry)) continue;
+    expired.push_back(entry.second);
     if (expired.size() == request.limit) break;
   }
-  if (request.mode == CleanupRequest::Mode::remove) {
-    for (const auto& record : expired) remove(record);
-  }
+  for (const auto& record : expired) remove(record);
   return {.count = expired.size(), .more = expired.size() == request.limit};
 }
 
@@ -143,8 +147,9 @@ std::pair<bool, MemoryStore::State::Wake> MemoryStore::State::break_lock(const K
   if (found == locks.end() || found->second.fence != fence || !is_live(found->second.expires_at, now)) {
     return {false, nullptr};
   }
+  auto wake = pass_turn(key, now);  // first, because it may throw
   remove(found->second);
-  return {true, pass_turn(key, now)};
+  return {true, std::move(wake)};
 }
 
 Fence MemoryStore::State::raise_fence(const Key& key, Fence fence) {
@@ -178,8 +183,17 @@ void MemoryStore::State::put(const LockRecord& record) {
   const std::lock_guard lock(mutex);
   const auto held = locks.find(record.key);
   if (held != locks.end()) remove(held->second);
-  locks.emplace(record.key, record);
-  keys_by_id.emplace(record.lock_id, record.key);
+  insert(record);
+}
+
+void MemoryStore::State::insert(LockRecord record) {
+  const auto id = keys_by_id.insert_or_assign(record.lock_id, record.key).first;
+  try {
+    locks.emplace(Key(record.key), std::move(record));
+  } catch (...) {
+    keys_by_id.erase(id);
+    throw;
+  }
 }
 
 void MemoryStore::State::remove(const LockRecord& record) {
@@ -192,9 +206,16 @@ void MemoryStore::State::remove(const LockRecord& record) {
 
 void MemoryStore::State::join(const Key& key, const LockId& waiter, const Wake& wake) {
   const std::lock_guard lock(mutex);
-  auto& queue = queues_[key];
-  const auto [place, is_new] = queue.places.try_emplace(waiter);
-  if (is_new) place->second = queue.waiters.insert(queue.waiters.end(), {waiter, wake});
+  auto& [waiters, places] = queues_[key];
+  if (places.contains(waiter)) return;
+  try {
+    waiters.push_back({waiter, wake});
+    places.emplace(waiter, std::prev(waiters.end()));
+  } catch (...) {
+    if (waiters.size() != places.size()) waiters.pop_back();
+    if (waiters.empty()) queues_.erase(key);
+    throw;
+  }
 }
 
 void MemoryStore::State::remove_waiter(const Key& key, const LockId& waiter) {
@@ -211,11 +232,12 @@ void MemoryStore::State::remove_waiter(const Key& key, const LockId& waiter) {
 MemoryStore::State::Wake MemoryStore::State::pass_turn(const Key& key, Timestamp now) {
   const auto queue = queues_.find(key);
   if (queue == queues_.end()) return nullptr;
+  // First, because it may throw.
+  reservations_.insert_or_assign(key, Reservation{queue->second.waiters.front().id, now + core::reservation_time});
   Waiter oldest = std::move(queue->second.waiters.front());
   queue->second.waiters.pop_front();
   queue->second.places.erase(oldest.id);
   if (queue->second.waiters.empty()) queues_.erase(queue);
-  reservations_.insert_or_assign(key, Reservation{oldest.id, now + core::reservation_time});
   return std::move(oldest.wake);
 }
 

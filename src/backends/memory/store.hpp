@@ -63,6 +63,8 @@ struct MemoryStore::State {
   };
 
   std::variant<LockRecord*, Missing> find_owned(const LockId& id, Timestamp now);
+  // Changes nothing if it runs out of memory.
+  void insert(LockRecord record);
   void remove(const LockRecord& record);
   [[nodiscard]] ListedLock listed(const LockRecord& record) const;
   Wake pass_turn(const Key& key, Timestamp now);

@@ -9,9 +9,9 @@ namespace syncguard::memory {
 namespace {
 
 std::shared_ptr<MemoryStore> named_store(const std::string& name) {
-  static std::mutex mutex;
-  // Kept until the process ends, because fences must not repeat.
-  static std::map<std::string, std::shared_ptr<MemoryStore>> stores;
+  static constinit std::mutex mutex;
+  // Never destroyed, because fences must not repeat, not even while the process exits.
+  static auto& stores = *new std::map<std::string, std::shared_ptr<MemoryStore>>;
 
   const std::lock_guard lock(mutex);
   auto& store = stores[name];
