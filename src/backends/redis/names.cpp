@@ -9,9 +9,6 @@
 namespace syncguard::redis {
 namespace {
 
-// All SyncGuard libraries use this limit. Redis itself allows 512 MB.
-constexpr StorageLimit limit{.limit = 1000, .reserve = 26};
-
 std::string_view without_colons(std::string_view prefix) {
   while (prefix.ends_with(':')) prefix.remove_suffix(1);
   return prefix;
@@ -27,6 +24,11 @@ std::string escaped(std::string_view text) {
   return pattern;
 }
 
+// Whether the longest key fits behind this without being hashed.
+bool fits(const std::string& root) {
+  return root.size() + Key::max_bytes + redis_storage_limit.reserve <= redis_storage_limit.limit;
+}
+
 using core::refuse;
 
 }  // namespace
@@ -37,7 +39,7 @@ Names::Names(std::string_view prefix)
       queue_root_(prefix_ + "-queue:"),
       turn_root_(prefix_ + "-turn:"),
       wake_root_(prefix_ + "-wake:"),
-      have_queues_(queue_root_.size() + Key::max_bytes + limit.reserve <= limit.limit) {
+      have_queues_(fits(queue_root_)) {
   if (prefix_.find('\0') != std::string::npos || !core::to_nfc(prefix_)) refuse("the prefix is not UTF-8 text");
   // Throws if the prefix leaves no room for a key, even hashed.
   (void)index(LockId(std::string(LockId::length, 'A')));
@@ -57,20 +59,21 @@ std::string Names::lock(const Key& key) const {
   if (prefix_.empty() && (text.starts_with(queue_root_) || text.starts_with(turn_root_))) {
     refuse("this key collides with a queue: use a prefix, or a key that does not begin with -queue: or -turn:");
   }
-  return lock_storage_key(prefix_, key, limit);
+  return lock_storage_key(prefix_, key, redis_storage_limit);
 }
 
-std::string Names::fence(std::string_view lock) const { return fence_storage_key(prefix_, lock, limit); }
+std::string Names::fence(std::string_view lock) const { return fence_storage_key(prefix_, lock, redis_storage_limit); }
 
 std::string Names::fence_pattern() const { return escaped(root_) + "fence:*"; }
 
 std::string Names::lock_pattern(std::string_view key_prefix) const {
   // A hashed name does not begin with the key.
-  const bool may_be_hashed = root_.size() + Key::max_bytes + limit.reserve > limit.limit;
-  return escaped(root_) + (may_be_hashed ? "" : escaped(key_prefix)) + "*";
+  return escaped(root_) + (fits(root_) ? escaped(key_prefix) : "") + "*";
 }
 
-std::string Names::index(const LockId& id) const { return make_storage_key(prefix_, "id:" + id.str(), limit); }
+std::string Names::index(const LockId& id) const {
+  return make_storage_key(prefix_, "id:" + id.str(), redis_storage_limit);
+}
 
 std::string Names::wake_channel(const LockId& waiter) const { return wake_root_ + sha1(waiter.view()); }
 

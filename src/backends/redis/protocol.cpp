@@ -125,7 +125,7 @@ void* create_nil(const redisReadTask* task) noexcept { return place(task, Reply(
 void free_root(void* reply) noexcept { delete static_cast<Reply*>(reply); }
 
 template <typename Functions>
-Functions make_functions() {
+constexpr Functions make_functions() {
   Functions functions{};
   functions.createString = create_string;
   functions.createArray = create_array;
@@ -139,7 +139,7 @@ Functions make_functions() {
   return functions;
 }
 
-redisReplyObjectFunctions reply_functions = make_functions<redisReplyObjectFunctions>();
+constinit redisReplyObjectFunctions reply_functions = make_functions<redisReplyObjectFunctions>();
 
 }  // namespace
 

@@ -69,10 +69,14 @@ class RedisTicket : public WaitTicket {
     const auto reservation = session_->granting_connection_for(waiter_).round_trip().reservation();
     const Arguments arguments({names.queue(key_)}, {waiter_.view(), milliseconds_of(reservation)});
     const Reply place = co_await session_->run(connection, redis::scripts().join, arguments, limits);
+    is_in_queue_ = !place.text.empty();
     const auto executor = co_await asio::this_coro::executor;
     watch_turn(executor, reservation);
     session_->turn_poll().set_place(waiter_, place.text);
   }
+
+  // False if another application's value has the queue's name.
+  [[nodiscard]] bool is_in_queue() const noexcept { return is_in_queue_; }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
     stop_listening();
@@ -114,6 +118,7 @@ class RedisTicket : public WaitTicket {
   const std::shared_ptr<Session> session_;
   const Key key_;
   const LockId waiter_;
+  bool is_in_queue_ = false;
 };
 
 class RedisBackend : public Backend {
@@ -138,7 +143,8 @@ class RedisBackend : public Backend {
     arguments.add({request.lock_id.view(), milliseconds_of(request.ttl), milliseconds_of(request.ttl + tolerance),
                    json_string(request.key.str()),
                    session_->options().fences == FenceSource::clock ? "clock" : "counter",
-                   request.holder.empty() ? "" : ",\"holder\":" + json_string(request.holder)});
+                   request.holder.empty() ? "" : ",\"holder\":" + json_string(request.holder),
+                   session_->options().min_replicas > 0 ? "confirm" : ""});
     const Reply reply = co_await session_->grant(request.lock_id, redis::scripts().acquire, arguments, limits);
     co_return redis::acquire_reply(reply);
   }
@@ -204,6 +210,7 @@ class RedisBackend : public Backend {
       ticket->leave_without_waiting();
       throw;
     }
+    if (!ticket->is_in_queue()) ticket.reset();
     co_return ticket;
   }
 

@@ -8,10 +8,7 @@
 
 #include <syncguard/error.hpp>
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -23,21 +20,14 @@ namespace syncguard::redis {
 
 // The hash by which Redis identifies scripts. Their security does not depend on it. The hash of a lock id only has to
 // hide 128 random bits.
-std::string sha1(std::string_view text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1) {
-    throw LockError(ErrorCode::internal, "OpenSSL does not provide SHA-1, which Redis uses to identify scripts");
-  }
-  return core::hexadecimal(std::span(digest).first(size));
-}
+std::string sha1(std::string_view text) { return core::hexadecimal(core::sha1(text)); }
 
 namespace {
 
 // Replaces each line `-- include NAME` by the part of that name. The parts are not functions, because defining a
 // function, or using a local variable of the script in one, costs 0.1 us or more each time the script runs.
 std::string with_parts(std::string_view source) {
-  static const std::map<std::string_view, std::string_view> parts{
+  const std::map<std::string_view, std::string_view> parts{
       {"decode", lua::decode}, {"describe", lua::describe},   {"now", lua::now},   {"owned", lua::owned},
       {"place", lua::place},   {"pass_turn", lua::pass_turn}, {"read", lua::read}, {"reservation", lua::reservation}};
   constexpr std::string_view include = "-- include ";
@@ -56,22 +46,23 @@ std::string with_parts(std::string_view source) {
 Script::Script(std::string_view source) : text(with_parts(source)), hash(sha1(text)) {}
 
 const Scripts& scripts() {
-  static const Scripts all{.acquire = Script(lua::acquire),
-                           .release = Script(lua::release),
-                           .extend = Script(lua::extend),
-                           .is_locked = Script(lua::is_locked),
-                           .lookup_key = Script(lua::lookup_key),
-                           .lookup_id = Script(lua::lookup_id),
-                           .remove_dead = Script(lua::remove_dead),
-                           .join = Script(lua::join),
-                           .poll = Script(lua::poll),
-                           .leave = Script(lua::leave),
-                           .list = Script(lua::list),
-                           .inspect = Script(lua::inspect),
-                           .break_lock = Script(lua::break_lock),
-                           .raise_fence = Script(lua::raise_fence),
-                           .probe = Script(lua::probe),
-                           .highest_counter = Script(lua::highest_counter)};
+  // Never destroyed: static objects may release locks while the process exits.
+  static const auto& all = *new Scripts{.acquire = Script(lua::acquire),
+                                        .release = Script(lua::release),
+                                        .extend = Script(lua::extend),
+                                        .is_locked = Script(lua::is_locked),
+                                        .lookup_key = Script(lua::lookup_key),
+                                        .lookup_id = Script(lua::lookup_id),
+                                        .remove_dead = Script(lua::remove_dead),
+                                        .join = Script(lua::join),
+                                        .poll = Script(lua::poll),
+                                        .leave = Script(lua::leave),
+                                        .list = Script(lua::list),
+                                        .inspect = Script(lua::inspect),
+                                        .break_lock = Script(lua::break_lock),
+                                        .raise_fence = Script(lua::raise_fence),
+                                        .probe = Script(lua::probe),
+                                        .highest_counter = Script(lua::highest_counter)};
   return all;
 }
 

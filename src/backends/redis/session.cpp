@@ -15,6 +15,14 @@ asio::awaitable<Connection::Answer> wait_on(std::shared_ptr<Connection> connecti
   co_return co_await connection->call(std::move(request), limits);
 }
 
+// While its slot moves, keys may be on either of two nodes. An acquire is not sent to the second one: its release, on
+// the usual connection, could overtake it, and that node would refuse it anyway, because it has only some of its keys.
+// Scripts that search would find only the keys of that node.
+bool follows_ask(const Script& script) {
+  const auto& all = scripts();
+  return &script != &all.acquire && &script != &all.list && &script != &all.highest_counter;
+}
+
 }  // namespace
 
 Session::Session(RedisOptions options, const Log& log)
@@ -86,9 +94,7 @@ asio::awaitable<Connection::Answer> Session::send(Connection& connection, const 
       connection.move_to({moved->host, moved->port}, number);
       continue;
     }
-    // Not for an acquire: its release, on the usual connection, could overtake it. The node that it is sent to would
-    // refuse it anyway, because it has only some of its keys.
-    if (const auto asked = asked_at(reply.text); asked && &script != &scripts().acquire) {
+    if (const auto asked = asked_at(reply.text); asked && follows_ask(script)) {
       const auto here = connection.address();
       const Address there{asked->host.empty() && here ? here->host : asked->host, asked->port};
       auto reply_there = co_await run_after_asking(there, script, arguments, limits);

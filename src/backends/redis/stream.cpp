@@ -2,6 +2,7 @@
 
 #include "async/resolve.hpp"
 #include "async/scoped_timeout.hpp"
+#include "core/openssl.hpp"
 #include "os/fork.hpp"
 
 #include <asio/generic/stream_protocol.hpp>
@@ -88,7 +89,12 @@ struct Tls::Context {
   std::string server_name;
 };
 
-Tls::Tls(const RedisTls& options) : context_(std::make_unique<Context>()) {
+Tls::Tls(const RedisTls& options) {
+  core::init_openssl();
+  // Never destroyed: the last context would unload OpenSSL's configuration, and Asio's own reference to it ends while
+  // the process exits, when static objects may still open clients.
+  [[maybe_unused]] static const auto& kept = *new asio::ssl::context(asio::ssl::context::tls_client);
+  context_ = std::make_unique<Context>();
   const auto use = [](const char* option, auto&& step) {
     asio::error_code error;
     step(error);

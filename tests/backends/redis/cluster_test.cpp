@@ -4,6 +4,7 @@
 #include "servers/redis_server.hpp"
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
+#include "support/is_granted.hpp"
 #include "support/long_timeouts.hpp"
 
 #include <syncguard/syncguard.hpp>
@@ -12,8 +13,12 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 namespace syncguard::testing {
 namespace {
@@ -189,6 +194,116 @@ TEST_F(RedisClusterOfTwoNodes, LockWithMigratingKeysIsUnavailable) {
   expect_error(ErrorCode::service_unavailable, [&] { (void)other.try_acquire("key"); });
   // The index is on this node, but the lock it refers to is not: an error inside the script.
   expect_error(ErrorCode::service_unavailable, [&] { (void)locks.release(id); });
+}
+
+// While a slot moves, some keys of a lock may be on the new node and others still on the old one. Every answer is
+// right, or it says that the store is unavailable.
+TEST_F(RedisClusterOfTwoNodes, NoAnswerIsWrongWhileSomeKeysHaveMoved) {
+  const auto slot = owner.command({"CLUSTER", "KEYSLOT", "{syncguard}"});
+  const auto old_node = owner.command({"CLUSTER", "MYID"});
+  const auto new_node = entry.command({"CLUSTER", "MYID"});
+  const auto key_of_lock = std::string("{syncguard}:key");
+  const auto counter = "{syncguard}:fence:" + key_of_lock;
+  // A node without slots would become a replica.
+  for (auto* node : {&entry, &owner}) node->command({"CONFIG", "SET", "cluster-allow-replica-migration", "no"});
+  // Assigns the slot. A node that does not know the epoch of the other one yet would give the slot back.
+  const auto epoch_of = [](auto& node) {
+    const std::string info = node.command({"CLUSTER", "INFO"});
+    const auto start = info.find("cluster_current_epoch:");
+    return start == std::string::npos ? info : info.substr(start, info.find('\n', start) - start);
+  };
+  const auto assign_slot = [&](const std::string& node_id, auto& to, auto& from) {
+    ASSERT_TRUE(eventually([&] { return epoch_of(entry) == epoch_of(owner); }));
+    for (auto* node : {&to, &from}) node->command({"CLUSTER", "SETSLOT", slot, "NODE", node_id});
+  };
+  int answered = 0;
+  // Returns nothing if the store is unavailable.
+  const auto answer_of = [&](const auto& operation) {
+    std::optional<std::invoke_result_t<decltype(operation)>> answer;
+    const auto error = error_of([&] { answer.emplace(operation()); });
+    if (error) {
+      EXPECT_EQ(error->code(), ErrorCode::service_unavailable) << error->what();
+    }
+    answered += answer ? 1 : 0;
+    return answer;
+  };
+  enum Moved : unsigned { nothing = 0, moved_index = 1, moved_lock = 2, moved_counter = 4, moved_queue = 8, all = 15 };
+  for (unsigned moved = nothing; moved <= all; ++moved) {
+    SCOPED_TRACE(moved);
+    auto locks = open_with_long_timeout(owner.url(tagged));
+    auto other = open_with_long_timeout(owner.url(tagged));
+    auto lease = locks.acquire("key", {.ttl = 10min, .wait = {.timeout = 60s}});
+    const auto fence = lease.fence();
+    const auto id = lease.detach();
+    const std::string index = "{syncguard}:id:" + id.str();
+    const std::string queue = "{syncguard}-queue:key";
+    owner.command({"ZADD", queue, "8.5", LockId::generate().str()});
+    owner.command({"PEXPIRE", queue, "3600000"});
+    entry.command({"CLUSTER", "SETSLOT", slot, "IMPORTING", old_node});
+    owner.command({"CLUSTER", "SETSLOT", slot, "MIGRATING", new_node});
+    for (const auto& [bit, name] : {std::pair{moved_index, index}, std::pair{moved_lock, key_of_lock},
+                                    std::pair{moved_counter, counter}, std::pair{moved_queue, queue}}) {
+      if ((moved & bit) == 0) continue;
+      owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), name, "0", "20000"});
+    }
+
+    EXPECT_TRUE(answer_of([&] { return locks.extend(id, 10min).has_value(); }).value_or(true));
+    EXPECT_TRUE(answer_of([&] { return locks.owns(id); }).value_or(true));
+    EXPECT_TRUE(answer_of([&] { return locks.get_by_id_raw(id).has_value(); }).value_or(true));
+    EXPECT_TRUE(answer_of([&] { return locks.is_locked("key"); }).value_or(true));
+    EXPECT_TRUE(answer_of([&] { return locks.lookup("key").has_value(); }).value_or(true));
+    EXPECT_FALSE(answer_of([&] { return is_granted(other.try_acquire("key")); }).value_or(false));
+    EXPECT_FALSE(answer_of([&] { return is_granted(other.try_acquire("another")); }).value_or(false))
+        << "the counter of another key may be on either node";
+    EXPECT_EQ(answer_of([&] { return locks.list().locks.size(); }).value_or(1), 1U);
+    const auto state = answer_of([&] { return locks.inspect("key"); });
+    if (state) {
+      EXPECT_TRUE(state->lock);
+      EXPECT_EQ(state->fence, fence);
+    }
+    EXPECT_EQ(answer_of([&] { return locks.raise_fence("key", Fence(1)); }).value_or(fence), fence);
+    EXPECT_FALSE(answer_of([&] { return locks.break_lock("key", Fence(fence.value() + 1)); }).value_or(false));
+    // Breaks the lock of every second round, and releases the others.
+    const auto removed = moved % 2 == 0 ? answer_of([&] { return locks.break_lock("key", fence); })
+                                        : answer_of([&] { return locks.release(id); });
+    EXPECT_TRUE(removed.value_or(true));
+
+    // The move ends, and everything is where clients look for it.
+    for (const auto& name : {index, key_of_lock, counter, queue}) {
+      owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), name, "0", "20000"});
+    }
+    assign_slot(new_node, entry, owner);
+    EXPECT_EQ(locks.is_locked("key"), !removed.has_value());
+    if (!removed) {
+      EXPECT_TRUE(locks.release(id));
+    }
+    EXPECT_GT(locks.acquire("key", {.wait = {.timeout = 60s}}).fence(), fence);
+    // And back again.
+    owner.command({"CLUSTER", "SETSLOT", slot, "IMPORTING", new_node});
+    entry.command({"CLUSTER", "SETSLOT", slot, "MIGRATING", old_node});
+    std::istringstream names(entry.command({"KEYS", "*"}));
+    for (std::string name; std::getline(names, name);) {
+      entry.command({"MIGRATE", "127.0.0.1", std::to_string(owner.port()), name, "0", "20000"});
+    }
+    assign_slot(old_node, owner, entry);
+  }
+  EXPECT_GT(answered, 50);
+}
+
+// A lock that renews itself is not lost because its index moved first.
+TEST_F(RedisClusterOfTwoNodes, LockWhoseIndexHasMovedIsUnavailableInsteadOfExpired) {
+  auto locks = open_with_long_timeout(owner.url(tagged));
+  const auto id = locks.acquire("key", {.ttl = 10min}).detach();
+  const auto slot = owner.command({"CLUSTER", "KEYSLOT", "{syncguard}"});
+  owner.command({"CLUSTER", "SETSLOT", slot, "MIGRATING", entry.command({"CLUSTER", "MYID"})});
+  entry.command({"CLUSTER", "SETSLOT", slot, "IMPORTING", owner.command({"CLUSTER", "MYID"})});
+  owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), "{syncguard}:id:" + id.str(), "0", "20000"});
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.extend(id, 10min); });
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.owns(id); });
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.release(id); });
+  owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), "{syncguard}:key", "0", "20000"});
+  EXPECT_TRUE(locks.extend(id, 10min));
+  EXPECT_TRUE(locks.release(id));
 }
 
 TEST_F(RedisClusterOfTwoNodes, OtherDatabasesDoNotExist) {

@@ -1,5 +1,6 @@
 // The option min_replicas: a grant or an extension counts only when replicas have it.
 
+#include "contract/contract.hpp"
 #include "redis_pair.hpp"
 #include "servers/redis_server.hpp"
 #include "support/eventually.hpp"
@@ -8,6 +9,7 @@
 #include "support/long_timeouts.hpp"
 
 #include <syncguard/redis.hpp>
+#include <syncguard/registry.hpp>
 #include <syncguard/syncguard.hpp>
 
 #include <gmock/gmock.h>
@@ -23,6 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 const std::string one_replica = "&min_replicas=1";
@@ -76,6 +79,38 @@ TEST_F(RedisMinReplicas, UnconfirmedGrantIsRetracted) {
 
   replica.resume();
   EXPECT_GT(locks.acquire("key", {.wait = {.timeout = 60s}}).fence(), lost);
+}
+
+// On another connection, as after the first one was lost. WAIT promises something only about writes of its connection.
+TEST_F(RedisMinReplicas, RepeatedAcquireWritesAndIsConfirmed) {
+  const auto make = [&] {
+    BackendUrl url(master.url(soon_given_up));
+    return make_backend(url);
+  };
+  RawBackend first(make());
+  RawBackend second(make());
+  const auto id = LockId::generate();
+  replica.pause();
+  for (auto* backend : {&first, &second}) {
+    const auto error = error_of([&] { (void)backend->acquire("key", id, 10min); });
+    ASSERT_TRUE(error) << "no replica has the lock";
+    EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+    EXPECT_TRUE(error->in_doubt());
+  }
+  const auto document = master.command({"GET", "syncguard:key"});
+  replica.resume();
+  master.command({"CONFIG", "RESETSTAT"});
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)granted(second.acquire("key", id, 10min)); }); }));
+  EXPECT_THAT(master.command({"INFO", "commandstats"}), HasSubstr("cmdstat_set:"));
+  EXPECT_EQ(replica.command({"GET", "syncguard:key"}), document);
+  EXPECT_LE(std::stoll(master.command({"PTTL", "syncguard:key"})), 601'000) << "repeating does not extend the lock";
+
+  // Nothing is written if no replica has to confirm.
+  BackendUrl url(master.url());
+  RawBackend unconfirmed(make_backend(url));
+  master.command({"CONFIG", "RESETSTAT"});
+  (void)granted(unconfirmed.acquire("key", id, 10min));
+  EXPECT_THAT(master.command({"INFO", "commandstats"}), Not(HasSubstr("cmdstat_set:")));
 }
 
 TEST_F(RedisMinReplicas, UnconfirmedExtensionKeepsEarlierDeadline) {

@@ -3,6 +3,7 @@
 #include "scripts_at_time.hpp"
 #include "servers/redis_server.hpp"
 #include "support/expect_error.hpp"
+#include "support/is_granted.hpp"
 #include "support/liveness_cases.hpp"
 #include "support/long_timeouts.hpp"
 #include "support/vectors.hpp"
@@ -182,7 +183,7 @@ TEST_F(RedisWire, ReadsDocumentsOfTypeScript) {
       server.command({"SET", name, value});
     }
     EXPECT_TRUE(locks.is_locked(key));
-    EXPECT_FALSE(locks.try_acquire(key));
+    EXPECT_FALSE(is_granted(locks.try_acquire(key)));
     const auto found = locks.get_by_id_raw(their_id);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->key, Key(key));
@@ -263,34 +264,102 @@ TEST_F(RedisWire, ReadsEquivalentJson) {
     ASSERT_TRUE(found) << number;
     EXPECT_EQ(found->key, Key("key"));
     EXPECT_EQ(found->expires_at.time_since_epoch(), std::chrono::seconds(expires_at));
-    EXPECT_FALSE(locks.try_acquire("key"));
+    EXPECT_FALSE(is_granted(locks.try_acquire("key")));
     EXPECT_TRUE(locks.release(LockId(id)));
   }
 }
 
-TEST_F(RedisWire, ScriptsAgreeOnLiveness) {
-  const std::string lock = "syncguard:key";
-  const std::string index = "syncguard:id:x";
-  for (const auto& [expires_at, now, live] : liveness_cases) {
-    const auto run = [&, now = now](const redis::Script& script, const std::vector<std::string>& arguments) {
-      const auto text = at_time(std::to_string(now / 1000), std::to_string(now % 1000 * 1000), script);
-      std::vector<std::string> command{"EVAL", text};
-      command.insert(command.end(), arguments.begin(), arguments.end());
-      const auto reply = server.command(command);
-      return reply.substr(0, reply.find('\n'));
-    };
+// Runs scripts on a lock of the key "key" and the id `id`, at a chosen time. The id `next` waits for it, and `first`
+// has its turn.
+struct RedisLiveness : RedisWire {
+  // The reply of the script.
+  std::string run(int expires_at, int now, const redis::Script& script, const std::vector<std::string>& arguments) {
+    server.command({"FLUSHALL"});
     server.command({"SET", lock,
-                    R"({"key":"key","lockId":"x","fence":"000000000000007","acquiredAtMs":1,"expiresAtMs":)" +
-                        std::to_string(expires_at) + "}"});
+                    R"({"key":"key","lockId":")" + id +
+                        R"(","fence":"000000000000007","acquiredAtMs":1,"expiresAtMs":)" + std::to_string(expires_at) +
+                        "}"});
     server.command({"SET", index, lock});
-    const auto situation = std::to_string(expires_at) + " at " + std::to_string(now);
-    const auto& scripts = redis::scripts();
-    EXPECT_EQ(run(scripts.is_locked, {"1", lock}), live ? "1" : "0") << situation;
-    EXPECT_EQ(run(scripts.lookup_id, {"1", index, "x"}), live ? "1" : "-2") << situation;
-    EXPECT_EQ(run(scripts.acquire, {"4", lock, "syncguard:fence:" + lock, "syncguard-turn:key", "syncguard:id:y", "y",
-                                    "1000", "2000", R"("key")", "counter", ""}),
-              live ? "0" : "1")
-        << situation;
+    server.command({"ZADD", queue, "8.5", next});
+    server.command({"PEXPIRE", queue, "3600000"});
+    const auto text = at_time(std::to_string(now / 1000), std::to_string(now % 1000 * 1000), script);
+    std::vector<std::string> command{"EVAL", text};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return server.command(command);
+  }
+  // Of an acquire with this id.
+  [[nodiscard]] std::vector<std::string> acquire_arguments(const std::string& of) const {
+    return {"4", lock, "syncguard:fence:" + lock, turn, "syncguard:id:" + of, of, "1000", "2000", R"("key")", "counter",
+            "",  ""};
+  }
+
+  const std::string id = std::string(LockId::length, 'A');
+  const std::string first = std::string(LockId::length, 'B');
+  const std::string next = std::string(LockId::length, 'C');
+  const std::string lock = "syncguard:key";
+  const std::string index = "syncguard:id:" + id;
+  const std::string turn = "syncguard-turn:key";
+  const std::string queue = "syncguard-queue:key";
+};
+
+TEST_F(RedisLiveness, EveryScriptAgrees) {
+  const auto& scripts = redis::scripts();
+  struct Use {
+    const redis::Script& script;
+    std::vector<std::string> arguments;
+    // What the reply begins with.
+    std::string if_live;
+    std::string if_dead;
+  };
+  const std::vector<Use> uses = {{scripts.acquire, acquire_arguments(first), "0\n", "1\n"},
+                                 // The same fence, or the next one.
+                                 {scripts.acquire, acquire_arguments(id), "1\n7\n", "1\n1\n"},
+                                 {scripts.release, {"1", index, id}, "1", "-2"},
+                                 {scripts.extend, {"1", index, id, "1000", "2000"}, "1\n", "-2"},
+                                 {scripts.is_locked, {"1", lock}, "1", "0"},
+                                 {scripts.lookup_key, {"1", lock}, "1\n", "0"},
+                                 {scripts.lookup_id, {"1", index, id}, "1\n", "-2"},
+                                 {scripts.break_lock, {"1", lock, "000000000000007", "syncguard:id:"}, "1", "0"}};
+  std::set<std::string> covered;
+  for (const auto& [expires_at, now, live] : liveness_cases) {
+    SCOPED_TRACE(std::to_string(expires_at) + " at " + std::to_string(now));
+    for (const auto& [script, arguments, if_live, if_dead] : uses) {
+      const auto reply = run(expires_at, now, script, arguments);
+      EXPECT_THAT(reply, ::testing::StartsWith(live ? if_live : if_dead)) << script.text;
+      covered.insert(script.hash);
+    }
+    const auto state = run(expires_at, now, scripts.inspect, {"3", lock, "syncguard:fence:" + lock, queue});
+    EXPECT_EQ(state.find(id) != std::string::npos, live) << state;
+    const auto page =
+        run(expires_at, now, scripts.list, {"1", index, "0", lock, "10", "syncguard:", "syncguard-queue:"});
+    EXPECT_EQ(page.find("000000000000007") != std::string::npos, live) << page;
+    // A turn is passed on if the key is free. The next waiter does not listen, so that it is removed as dead.
+    const std::string give_turn = "redis.call('SET', KEYS[2], ARGV[1], 'PX', 300)\n";
+    const redis::Script leave(give_turn + scripts.leave.text);
+    run(expires_at, now, leave, {"3", queue, turn, lock, first, "syncguard-wake:"});
+    EXPECT_EQ(server.command({"ZCARD", queue}) == "1", live);
+  }
+  for (const auto* const script : {&scripts.inspect, &scripts.list, &scripts.leave}) covered.insert(script->hash);
+
+  for (const auto& [expires_at, now, removable] : removal_cases) {
+    SCOPED_TRACE(std::to_string(expires_at) + " at " + std::to_string(now));
+    run(expires_at, now, scripts.remove_dead, {"1", lock, "syncguard:id:"});
+    EXPECT_EQ(server.command({"EXISTS", lock}) == "0", removable);
+  }
+  covered.insert(scripts.remove_dead.hash);
+
+  // The others do not compare times of locks.
+  const std::vector<const redis::Script*> all = {
+      &scripts.acquire,    &scripts.release,     &scripts.extend,      &scripts.is_locked,
+      &scripts.lookup_key, &scripts.lookup_id,   &scripts.remove_dead, &scripts.join,
+      &scripts.poll,       &scripts.leave,       &scripts.list,        &scripts.inspect,
+      &scripts.break_lock, &scripts.raise_fence, &scripts.probe,       &scripts.highest_counter};
+  EXPECT_EQ(sizeof(redis::Scripts), all.size() * sizeof(redis::Script)) << "a script is missing from this test";
+  for (const auto* const script : all) {
+    const bool compares = script->text.find("expiresAtMs >") != std::string::npos ||
+                          script->text.find("expiresAtMs <= live_after") != std::string::npos ||
+                          script->text.find("expiresAtMs < live_after") != std::string::npos;
+    EXPECT_EQ(covered.contains(script->hash), compares) << script->text;
   }
 }
 
@@ -365,7 +434,7 @@ TEST_F(RedisWire, LongPrefixesHashNamesAndPollInsteadOfQueueing) {
   auto mine = open_with_long_timeout(server.plain_url("?prefix=" + prefix));
   auto other = open_with_long_timeout(server.plain_url("?prefix=" + prefix));
   auto lease = mine.acquire(std::string(512, 'k'));
-  EXPECT_FALSE(other.try_acquire(std::string(512, 'k')));
+  EXPECT_FALSE(is_granted(other.try_acquire(std::string(512, 'k'))));
   std::thread waiting([&] { EXPECT_TRUE(other.acquire(std::string(512, 'k'), {.wait = {.retry_delay = 10ms}})); });
   std::this_thread::sleep_for(50ms);
   EXPECT_TRUE(lease.release());

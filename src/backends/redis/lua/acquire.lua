@@ -1,6 +1,6 @@
 -- KEYS: lock, fence counter, turn, index, and the queue if the caller is in it
--- ARGV: lock id, ttl, ttl + tolerance, the key as a JSON string, how fences are made: 'clock' or 'counter', and the
--- holder as a further field of the JSON document, or nothing
+-- ARGV: lock id, ttl, ttl + tolerance, the key as a JSON string, how fences are made: 'clock' or 'counter', the
+-- holder as a further field of the JSON document, or nothing, and 'confirm' if replicas have to confirm the lock
 -- Returns {1, fence, expires at, remaining}, {0, free in}, {0, free in, 1} if the key is reserved, -3 if the value is not a lock, -4 if the
 -- counter is at its limit.
 local found = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
@@ -11,11 +11,16 @@ if stored then
   if not lock then return -3 end
   if lock.expiresAtMs > live_after then
     if lock.lockId ~= ARGV[1] then return {0, lock.expiresAtMs - live_after} end
+    -- WAIT confirms only writes of its own connection, and the first attempt may have used another one.
+    if ARGV[7] == 'confirm' then redis.call('SET', KEYS[1], stored, 'KEEPTTL') end
     if KEYS[5] then redis.pcall('ZREM', KEYS[5], ARGV[1]) end
-    return {1, tonumber(lock.fence), lock.expiresAtMs, lock.expiresAtMs - now}
+    -- More than the ttl is left if the clock was set back.
+    return {1, tonumber(lock.fence), lock.expiresAtMs, math.min(lock.expiresAtMs - now, tonumber(ARGV[2]))}
   end
 end
-if turn and turn ~= ARGV[1] then
+-- A turn is a lock id. With the prefixes X and X-turn in one database, this may be another application's lock.
+local is_turn = turn and #turn == 22 and not turn:find('[^%w_-]')
+if is_turn and turn ~= ARGV[1] then
   -- include reservation
   -- Our reservations are never longer. Another program wrote this one, or the server's clock was set back.
   local left = redis.call('PTTL', KEYS[3])
@@ -52,6 +57,6 @@ end
 -- Formatted by %d, because tostring() turns a number of 14 digits into 1.8e+13.
 redis.call('SET', KEYS[2], string.format('%d', fence))
 redis.call('SET', KEYS[4], KEYS[1], 'PX', ARGV[3])
-if turn then redis.pcall('DEL', KEYS[3]) end
+if is_turn then redis.pcall('DEL', KEYS[3]) end
 if KEYS[5] then redis.pcall('ZREM', KEYS[5], ARGV[1]) end
 return {1, fence, expires_at, expires_at - now}

@@ -1,5 +1,10 @@
 -- Where a waiter stands in the queue. After reservation.lua.
 
+-- Whether this is the name of a waiter, as a member of a queue or the value of a turn.
+local function is_lock_id(value)
+  return type(value) == 'string' and #value == 22 and not value:find('[^%w_-]')
+end
+
 local function clamp_reservation(length)
   return math.max(min_reservation, math.min(max_reservation, length))
 end

@@ -21,12 +21,23 @@ local noticed = {}
 local function poll(i)
   local queue, id, place = KEYS[i + 2], ARGV[i], ARGV[i + 1]
   if place == '' then return -1 end
+  -- A turn of another form may be another application's lock: see pass_turn.lua.
   local lock, turn = stored[i], stored[i + 1]
   if lock and lock:find(id, 1, true) then return -1 end
   if turn == id then return lock and -1 or 0 end
-  if redis.call('ZADD', queue, 'NX', place, id) == 1 then redis.call('PEXPIRE', queue, 3600000) end
+  local added = redis.pcall('ZADD', queue, 'NX', place, id)
+  if type(added) ~= 'number' then return -1 end
+  if added == 1 then
+    if redis.call('PTTL', queue) == -1 then
+      -- The queue was lost, or it is another program's: ours expire.
+      redis.call('ZREM', queue, id)
+      if redis.call('PTTL', queue) == -1 then return -1 end
+      redis.call('ZADD', queue, place, id)
+    end
+    redis.call('PEXPIRE', queue, 3600000)
+  end
   if lock then return -rounds(queue) end
-  if turn then
+  if is_lock_id(turn) then
     local left = redis.call('PTTL', KEYS[i + 1])
     if left > 0 and left <= max_reservation then
       -- One of these waiters is enough to notice the end of the reservation.
@@ -38,11 +49,21 @@ local function poll(i)
   -- The key is free, and no waiter has taken it. The waiters ahead may be dead or frozen, and each would cost a reservation, so
   -- they are removed. A live one gets its old place back when it polls.
   for _ = 1, max_removed do
-    local ahead = redis.call('ZPOPMIN', queue)[1]
+    local popped = redis.call('ZPOPMIN', queue)
+    local ahead = popped[1]
     if not ahead or ahead == id then break end
+    if not is_lock_id(ahead) then
+      redis.call('ZADD', queue, popped[2], ahead)
+      break
+    end
   end
   redis.call('ZREM', queue, id)
-  redis.call('SET', KEYS[i + 1], id, 'PX', clamp_reservation(tonumber(ARGV[i + 2])))
+  local length = clamp_reservation(tonumber(ARGV[i + 2]))
+  if is_lock_id(turn) then
+    redis.call('SET', KEYS[i + 1], id, 'PX', length)
+  else
+    redis.call('SET', KEYS[i + 1], id, 'PX', length, 'NX')
+  end
   return 0
 end
 
