@@ -68,7 +68,7 @@ struct alignas(8) CancelThread {
 // A thread is blocked while its server hangs. The limit for each server keeps requests to other servers cancelable. A
 // silent network ends the thread by TCP keep-alive. Not guarded by a mutex, which a forked child could find locked.
 constexpr int max_cancel_threads_per_server = 4;
-std::array<std::atomic<CancelThread>, 16> cancel_threads{};
+constinit std::array<std::atomic<CancelThread>, 16> cancel_threads{};
 
 // Returns null if there are too many. The thread counts until the pointer is destroyed.
 std::shared_ptr<std::atomic<CancelThread>> add_cancel_thread(const std::string& server) {
@@ -221,8 +221,22 @@ Connection::Connection(const asio::any_io_executor& executor, pg_conn* connectio
       fork_guard_(PQsocket(connection)),
       fork_guard_of_copy_(copy_.get()) {
   if (!copy_) throw std::system_error(errno, std::generic_category());
+  PQsetNoticeReceiver(connection_, receive_notice, this);
   PQsetnonblocking(connection_, 1);
   PQenterPipelineMode(connection_);
+}
+
+// A commit that is canceled while it waits for a synchronous standby succeeds with a warning. Warnings with a context
+// come from statements inside functions and triggers, for example when transaction ids run out. The severity is the
+// same in every language.
+void Connection::receive_notice(void* connection, const pg_result* notice) noexcept {
+  const auto field = [notice](int name) {
+    const char* const text = PQresultErrorField(notice, name);
+    return std::string_view(text != nullptr ? text : "");
+  };
+  if (field(PG_DIAG_SEVERITY_NONLOCALIZED) == "WARNING" && field(PG_DIAG_CONTEXT).empty()) {
+    static_cast<Connection*>(connection)->reply_.has_warning = true;
+  }
 }
 
 Connection::~Connection() { stop_watching(); }
@@ -318,7 +332,7 @@ asio::awaitable<Rows> Connection::run(const std::vector<Statement>& statements) 
 }
 
 void Connection::send(const std::vector<Statement>& statements) {
-  static const std::string backend_id = "SELECT pg_catalog.pg_backend_pid()";
+  static const auto& backend_id = *new std::string("SELECT pg_catalog.pg_backend_pid()");
   received_ = 0;
   is_first_input_ = true;
   reply_ = {};
@@ -395,6 +409,12 @@ Rows Connection::take_reply() {
   if (reply_.answered != reply_.sent.size()) {
     throw LockError(ErrorCode::internal, "incomplete reply from PostgreSQL", Effect::in_doubt);
   }
+  if (reply_.has_warning) {
+    throw LockError(ErrorCode::service_unavailable,
+                    "PostgreSQL warned while it committed, so that a synchronous standby may lack the change; the "
+                    "warning is in the server's log",
+                    Effect::in_doubt);
+  }
   return std::move(*reply_.rows);
 }
 
@@ -406,7 +426,7 @@ void Connection::add_to_reply(pg_result* result) {
     return;
   }
   // An error after the last statement comes from the commit.
-  static const std::string commit = "COMMIT";
+  static const auto& commit = *new std::string("COMMIT");
   const auto message =
       reply_.answered < reply_.sent.size() ? reply_.sent[reply_.answered] : Message{Message::Kind::statement, &commit};
   ++reply_.answered;

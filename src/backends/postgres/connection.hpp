@@ -90,7 +90,7 @@ class Connection {
 
   // Sends all statements together, as one transaction, and returns the rows of the last one that returns any. Throws
   // LockError; afterwards is_idle() says whether the connection can be reused, and no transaction is open on it.
-  // Errors are in doubt if the connection was lost.
+  // Errors are in doubt if the connection was lost, or if the server warned while it committed.
   asio::awaitable<Rows> run(const std::vector<Statement>& statements);
   // The two halves of run(). send() does not wait, and need not run on the connection's executor.
   void send(const std::vector<Statement>& statements);
@@ -143,9 +143,13 @@ class Connection {
     // The server rejected a prepared statement or the question for its id. The request had no effect, and is sent again
     // without them.
     bool must_be_repeated = false;
+    // The server reported success, but warned: it no longer waits for a synchronous standby.
+    bool has_warning = false;
     bool is_complete = false;
   };
 
+  // Called by libpq.
+  static void receive_notice(void* connection, const pg_result* notice) noexcept;
   [[nodiscard]] asio::error_code start_watching();
   void stop_watching();
   asio::awaitable<void> wait(asio::posix::stream_descriptor::wait_type what);

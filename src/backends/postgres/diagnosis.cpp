@@ -23,7 +23,7 @@ using core::warning;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-const std::string run_setup = "run `syncguard setup`";
+constexpr const char* run_setup = "run `syncguard setup`";
 
 // The columns of sql/diagnosis.sql.
 enum Column : int {
@@ -43,7 +43,8 @@ enum Column : int {
   open_schemas,
   encoding,
   standbys,
-  synchronous_standbys
+  synchronous_standbys,
+  row_security
 };
 enum Table : int { locks, counters, waiters };
 
@@ -81,19 +82,40 @@ Finding encryption(const std::string& check, const Security& security) {
 
 namespace {
 
-// SyncGuard attaches nothing to the tables; any trigger, rule or function of a constraint runs with every operation, as
-// its user.
-Finding attachments(const Rows& rows, const Tables& tables) {
+// The tables with a value in this column: "table: value; table: value".
+std::string values_of(const Rows& rows, const Tables& tables, Column column) {
   std::string found;
   for (const auto& [table, name] : {std::pair{locks, &tables.locks()}, std::pair{counters, &tables.counters()},
                                     std::pair{waiters, &tables.waiters()}}) {
-    if (const auto those = rows.text(table, attached); !those.empty()) {
-      found += (found.empty() ? "" : "; ") + *name + ": " + those;
+    if (const auto value = rows.text(table, column); !value.empty()) {
+      found += (found.empty() ? "" : "; ") + *name + ": " + value;
     }
   }
+  return found;
+}
+
+// SyncGuard attaches nothing to the tables; any trigger, rule or function of a constraint runs with every operation, as
+// its user.
+Finding attachments(const Rows& rows, const Tables& tables) {
+  const auto found = values_of(rows, tables, attached);
   if (found.empty()) return fine("triggers", "none, and no rules or functions of other roles");
-  return warning("triggers", found + ": code of another role that runs as this user with every operation",
+  return warning("triggers",
+                 found +
+                     ": code of another role that runs as this user with every operation, and can discard its "
+                     "changes",
                  "drop those that you do not recognize");
+}
+
+// A policy hides rows without an error: a lock that a client cannot see looks free to it.
+Finding row_level_security(const Rows& rows, const Tables& tables) {
+  const std::string check = "row-level security";
+  const auto found = values_of(rows, tables, row_security);
+  if (found.empty()) return fine(check, "off");
+  const bool applies = found.find("active") != std::string::npos;
+  return warning(check,
+                 found + (applies ? ": policies decide which locks this user sees and changes"
+                                  : ": it does not apply to this user, but it may to others"),
+                 "turn it off with ALTER TABLE … DISABLE ROW LEVEL SECURITY, and use GRANT or other tables instead");
 }
 
 // This library uses no objects of the search path, but other programs may.
@@ -150,13 +172,14 @@ void check_tables(const Rows& rows, const FoundTables& found, const Tables& tabl
   }
 
   findings.push_back(attachments(rows, tables));
+  findings.push_back(row_level_security(rows, tables));
 
   auto unique = missing_of({"unique key", "unique lock_id"}, rows.text(locks, indexes));
   const auto unique_counters = missing_of({"unique fence_key"}, rows.text(counters, indexes));
   if (!unique_counters.empty()) unique += (unique.empty() ? "" : ", ") + unique_counters;
   if (!unique.empty()) {
-    findings.push_back(
-        failure("indexes", "missing or invalid: " + unique, run_setup + "; add a primary key with ALTER TABLE"));
+    findings.push_back(failure("indexes", "missing or invalid: " + unique,
+                               std::string(run_setup) + "; add a primary key with ALTER TABLE"));
   } else if (const auto slow = missing_of({"expires_at_ms"}, rows.text(locks, indexes)); !slow.empty()) {
     findings.push_back(warning("indexes", "missing or invalid: " + slow + "; cleanup is slow without it", run_setup));
   } else {
@@ -169,7 +192,7 @@ void check_tables(const Rows& rows, const FoundTables& found, const Tables& tabl
     findings.push_back(warning("queue",
                                tables.waiters() + " belongs to " + found.waiters->owner +
                                    " and not to the owner of the locks: it is not used, so waiters poll",
-                               "drop it or change its owner, and " + run_setup));
+                               std::string("drop it or change its owner, and ") + run_setup));
   } else if (const auto no = rows.text(waiters, refused); !no.empty()) {
     findings.push_back(warning("queue", "this user may not " + no + " on " + tables.waiters() + ", so waiters poll",
                                "GRANT SELECT, INSERT, UPDATE, DELETE on it"));
@@ -190,7 +213,7 @@ Finding functions(FoundFunctions found, const Tables& tables) {
       return warning("functions", "missing, so operations are slower", run_setup);
     case FoundFunctions::foreign:
       return warning("functions", "they belong to a role other than the owner of the locks: they are not called",
-                     "drop them or change their owner, and " + run_setup);
+                     std::string("drop them or change their owner, and ") + run_setup);
     case FoundFunctions::not_executable:
       break;
   }

@@ -9,10 +9,20 @@ using core::with_cause;
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
+constexpr const char* discarded =
+    "PostgreSQL discarded a change without an error: a trigger, a rule or row-level security on the tables prevents "
+    "it; `syncguard doctor` names them";
+
 }  // namespace
+
+LockError change_discarded() { return LockError(ErrorCode::internal, discarded); }
 
 LockError server_error(std::string_view sqlstate, const std::string& server_message, const std::string& where) {
   const auto is = [sqlstate](std::string_view code) { return sqlstate.starts_with(code); };
+  // Raised by our functions, and by our plain statements (sql/locks.sql).
+  if (is("SG002") || (is("22P02") && contains(server_message, "syncguard: change discarded"))) {
+    return with_cause(ErrorCode::internal, discarded, server_message);
+  }
   if (is("57014")) return with_cause(ErrorCode::network_timeout, "PostgreSQL did not finish in time", server_message);
   if (is("55P03")) {
     const bool is_advisory = contains(where, "pg_advisory_xact_lock");

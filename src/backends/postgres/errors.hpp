@@ -13,6 +13,9 @@ namespace syncguard::postgres {
 // lock could not be obtained.
 LockError server_error(std::string_view sqlstate, const std::string& server_message, const std::string& where = "");
 
+// The error of a step that was to change a row, and changed none. Nothing of the request has taken effect.
+LockError change_discarded();
+
 // Maps the error of a failed connection attempt, for which libpq provides only a message.
 LockError connect_error(const std::string& libpq_message);
 

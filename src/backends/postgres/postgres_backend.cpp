@@ -1,5 +1,6 @@
 #include "async/run_on_thread.hpp"
 #include "backends/postgres/diagnosis.hpp"
+#include "backends/postgres/errors.hpp"
 #include "backends/postgres/session.hpp"
 #include "backends/postgres/setup.hpp"
 #include "core/durations.hpp"
@@ -28,9 +29,7 @@ using postgres::Statements;
 using std::chrono::milliseconds;
 using Values = std::vector<std::string>;
 
-constexpr StorageLimit storage_limit{.limit = 1700, .reserve = 0};
-
-std::string lock_key_of(const Key& key) { return lock_storage_key("", key, storage_limit); }
+std::string lock_key_of(const Key& key) { return lock_storage_key("", key, postgres_storage_limit); }
 
 Timestamp time_at(const Rows& rows, int column) { return Timestamp(milliseconds(rows.number(0, column))); }
 milliseconds duration_at(const Rows& rows, int column) { return milliseconds(rows.number(0, column)); }
@@ -193,7 +192,7 @@ class PostgresBackend : public Backend {
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     const auto key = lock_key_of(request.key);
-    const auto fence_key = fence_storage_key("", key, storage_limit);
+    const auto fence_key = fence_storage_key("", key, postgres_storage_limit);
     Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
       Values values = {
           key,           request.lock_id.str(), text_of(request.ttl),
@@ -205,8 +204,14 @@ class PostgresBackend : public Backend {
           .statements = {{.sql = &sql.lock_key, .values = {key}}, {.sql = &sql.acquire, .values = std::move(values)}}};
     };
     const Rows rows = co_await session_->run(std::move(make_request), limits, &request.lock_id);
-    // A client without queue support was faster. There is no need to retry immediately.
-    if (rows.count() == 0) co_return Contended{core::reservation_time};
+    if (rows.count() == 0) {
+      // A client that does not take the advisory lock was faster, or the lock was not stored. The statement cannot see
+      // the lock of such a client.
+      const auto faster = co_await lookup(request.key, limits);
+      if (!faster || faster->lock_id == request.lock_id) throw postgres::change_discarded();
+      // There is no need to retry immediately.
+      co_return Contended{core::reservation_time};
+    }
     const auto verdict = rows.number(0, 0);
     if (verdict == yes) co_return Granted{fence_of(rows.text(0, 1)), time_at(rows, 2), duration_at(rows, 3)};
     if (verdict == counter_at_end) throw core::counter_at_end();
@@ -306,14 +311,17 @@ class PostgresBackend : public Backend {
     co_return message;
   }
 
+  [[nodiscard]] std::string setup_script() const override { return postgres_schema(session_->options()); }
+
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
     const auto age = core::removable_before(Timestamp(), request.older_than).time_since_epoch();
-    const Values values = {text_of(-age), std::to_string(request.limit)};
+    const bool counts = request.mode == CleanupRequest::Mode::count;
     Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      const bool removes = request.mode == CleanupRequest::Mode::remove;
-      return {.statements = {{.sql = removes ? &sql.remove_expired : &sql.find_expired, .values = values}}};
+      if (counts) return {.statements = {{.sql = &sql.count_expired, .values = {text_of(-age)}}}};
+      return {.statements = {{.sql = &sql.remove_expired, .values = {text_of(-age), std::to_string(request.limit)}}}};
     };
     const Rows rows = co_await session_->run(std::move(make_request), limits);
+    if (counts) co_return CleanupReply{.count = static_cast<std::size_t>(rows.number(0, 0))};
     const auto count = static_cast<std::size_t>(rows.count());
     co_return CleanupReply{.count = count, .more = count == request.limit};
   }
@@ -349,7 +357,7 @@ class PostgresBackend : public Backend {
 
   asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
     const auto stored = lock_key_of(key);
-    const Values values = {stored, fence_storage_key("", stored, storage_limit)};
+    const Values values = {stored, fence_storage_key("", stored, postgres_storage_limit)};
     Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
       return {.statements = {{.sql = &sql.inspect, .values = values}}, .is_round_trip = true};
     };
@@ -383,11 +391,15 @@ class PostgresBackend : public Backend {
 
   asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
     const auto stored = lock_key_of(key);
-    const Values values = {fence_storage_key("", stored, storage_limit), std::to_string(fence.value()), key.str()};
+    const Values values = {fence_storage_key("", stored, postgres_storage_limit), std::to_string(fence.value()),
+                           key.str()};
     Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
       return {.statements = {{.sql = &sql.lock_key, .values = {stored}}, {.sql = &sql.raise_fence, .values = values}}};
     };
     const Rows rows = co_await session_->run(std::move(make_request), limits);
+    if (rows.count() == 0 || rows.number(0, 0) < static_cast<std::int64_t>(fence.value())) {
+      throw postgres::change_discarded();
+    }
     co_return counter_of(rows.number(0, 0));
   }
 

@@ -97,11 +97,18 @@ std::string join_names(const std::vector<Tables::Part>& parts) {
 
 }  // namespace
 
-std::string script_of(const Tables& tables) {
-  std::string script;
+std::string script_of(const Tables& names) {
+  const auto schema = [](const Tables::Name& name) { return name.schema.empty() ? "public" : name.schema; };
+  const auto tables = names.in_schemas(schema(names.locks_name()), schema(names.counters_name()));
+  // No names in the comment: the name of a schema may contain a line break.
+  std::string script =
+      "-- Tables and functions for SyncGuard. This can be run again. Grant afterwards, to each role that uses locks:\n"
+      "-- USAGE on the schema, and SELECT, INSERT, UPDATE, DELETE on the three tables.\n"
+      "BEGIN;\nSET LOCAL lock_timeout = '2s';\n"
+      "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('syncguard setup'));\n";
   for (const auto& part : tables.parts())
-    script += replaced(part.create, "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION");
-  return script;
+    script += replaced(part.create, "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION") + "\n";
+  return script + "COMMIT;\n";
 }
 
 std::string set_up(const PostgresOptions& options) {

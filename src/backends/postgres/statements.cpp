@@ -49,7 +49,7 @@ Statements::Statements(Tables resolved, Queue queue, Holder holder, FoundFunctio
   break_lock = with_queue(sql::break_lock);
   raise_fence = tables.in(sql::raise_fence);
   remove_dead = tables.in(sql::remove_dead);
-  find_expired = tables.in(sql::find_expired);
+  count_expired = tables.in(sql::count_expired);
   remove_expired = tables.in(sql::remove_expired);
   clear_queue = tables.in(sql::clear_queue);
   join = with_queue(sql::join);

@@ -42,7 +42,7 @@ struct Statements {
   std::string break_lock;
   std::string raise_fence;
   std::string remove_dead;
-  std::string find_expired;
+  std::string count_expired;
   std::string remove_expired;
   std::string clear_queue;
   std::string join;

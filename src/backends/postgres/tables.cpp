@@ -72,6 +72,8 @@ Tables Tables::in_schemas(const std::string& of_locks, const std::string& of_cou
 
 std::string Tables::in(std::string_view statement) const {
   std::string text(statement);
+  text = replaced(std::move(text), "{else_why_not}", sql::else_why_not);
+  text = replaced(std::move(text), "{discarded}", sql::discarded);
   text = replaced(std::move(text), "{now}", sql::now);
   text = replaced(std::move(text), "{clock_fence}", sql::clock_fence);
   text = replaced(std::move(text), "{locks}", locks_);
@@ -84,7 +86,7 @@ std::string Tables::in(std::string_view statement) const {
 
 Tables::Functions Tables::functions() const {
   // An installed function is never changed: a change needs the next version.
-  constexpr std::string_view version = "v3";
+  constexpr std::string_view version = "v4";
   constexpr std::size_t hash_length = 24;
   const auto hash = core::hexadecimal(core::sha256(locks_ + "," + counters_)).substr(0, hash_length);
   const auto function = [&](const std::string& operation, std::initializer_list<std::string_view> arguments,
@@ -101,6 +103,7 @@ Tables::Functions Tables::functions() const {
     }
     auto text = replaced(std::string(create), "{check_transaction}", sql::check_transaction);
     text = replaced(std::move(text), "{find_held_lock}", sql::find_held_lock);
+    text = replaced(std::move(text), "{raise_discarded}", sql::raise_discarded);
     text = replaced(std::move(text), "{pass_turn_of_held_key}", sql::pass_turn_of_held_key);
     text = replaced(std::move(text), "{front_of_queue}", sql::front_of_queue);
     text = replaced(std::move(text), "{turns}", sql::turns);

@@ -33,8 +33,8 @@ class Tables {
   [[nodiscard]] const std::string& counters() const noexcept { return counters_; }
   [[nodiscard]] const std::string& waiters() const noexcept { return waiters_; }
 
-  // Replaces {locks}, {counters}, {waiters}, the names of indexes and functions, and {now} and {clock_fence}, the
-  // server's clock in milliseconds and in units of 100 us.
+  // Replaces {locks}, {counters}, {waiters}, the names of indexes and functions, {now} and {clock_fence}, the server's
+  // clock in milliseconds and in units of 100 us, and what makes a statement fail whose change was discarded.
   [[nodiscard]] std::string in(std::string_view statement) const;
 
   // A function that setup installs in the schema of the locks: its quoted name with the types of its arguments, and the

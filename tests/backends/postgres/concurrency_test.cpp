@@ -136,7 +136,10 @@ TEST_F(PostgresRaces, WriterWithoutAdvisoryLockIsNotOverwritten) {
   outsider("BEGIN; INSERT INTO syncguard_locks VALUES ('key', '" + other +
            "', 99999999999999, 1, '000000000000009', 'key')");
   std::optional<bool> granted;
-  std::thread acquiring([&] { granted = locks.try_acquire("key").has_value(); });
+  std::thread acquiring([&] {
+    const auto lease = locks.try_acquire("key");
+    granted = lease.has_value();
+  });
   expect_blocked(1);
   outsider("COMMIT");
   acquiring.join();

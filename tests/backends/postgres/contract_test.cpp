@@ -115,7 +115,7 @@ class PostgresFixture : public BackendFixture {
   static void drop_functions() {
     server().execute(
         "DO $$ DECLARE name text; BEGIN FOR name IN SELECT oid::regprocedure FROM pg_proc WHERE proname LIKE "
-        "'syncguard\\_%\\_v3\\_%' LOOP EXECUTE 'DROP FUNCTION ' || name; END LOOP; END $$");
+        "'syncguard\\_%\\_v4\\_%' LOOP EXECUTE 'DROP FUNCTION ' || name; END LOOP; END $$");
   }
 
   std::unique_ptr<Backend> make_backend(const Setup& setup) override {

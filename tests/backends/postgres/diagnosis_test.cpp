@@ -40,6 +40,27 @@ TEST_F(PostgresDiagnosis, FailsWithoutTablesUntilSetup) {
   EXPECT_THAT(verdict("tables"), StartsWith("fine"));
 }
 
+// An administrator runs the SQL; the clients' role may create nothing, and connects afterward.
+TEST_F(PostgresDiagnosis, PassesAfterSetupScriptOfAdministrator) {
+  server.execute(
+      "DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP ROLE IF EXISTS limited; CREATE ROLE limited LOGIN");
+  PostgresClient administrator(server);
+  for (const std::string options : {"", "?table=other.locks&fence_table=other.counters"}) {
+    auto locks = open_with_long_timeout(server.url_of("limited", options));
+    const auto script = locks.setup_script();
+    if (!options.empty()) administrator("CREATE SCHEMA other; GRANT USAGE ON SCHEMA other TO limited");
+    for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(administrator(script)) << "it can be repeated";
+    administrator("GRANT USAGE ON SCHEMA public TO limited");
+    const std::string schema = options.empty() ? "public" : "other";
+    administrator("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema + " TO limited");
+    expect_fine(locks, {"tables", "authorized", "columns", "holder labels", "indexes", "queue", "functions", "triggers",
+                        "search path", "fences", "fence counters", "listening"});
+    EXPECT_TRUE(locks.try_acquire("key"));
+    EXPECT_THAT(client(options.empty() ? "" : "&" + options.substr(1)).setup(), HasSubstr("nothing to do"));
+  }
+  administrator("DROP OWNED BY limited; DROP ROLE limited");
+}
+
 TEST_F(PostgresDiagnosis, ReportsTableProblems) {
   server.execute("DROP INDEX idx_syncguard_locks_lock_id");
   EXPECT_EQ(verdict("indexes"), "failure: missing or invalid: unique lock_id");

@@ -1,10 +1,12 @@
 // Clients whose primary fails and whose standby is promoted.
 
+#include "contract/contract.hpp"
 #include "fixture.hpp"
 #include "servers/counting_proxy.hpp"
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
+#include "support/is_granted.hpp"
 
 #include <gmock/gmock.h>
 
@@ -12,6 +14,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -69,7 +73,7 @@ struct PostgresFailover : ::testing::Test {
     const std::chrono::duration<double> took = steady_clock::now() - start;
     std::printf("works again after %.2f s and %d failed operations\n", took.count(), failed);
     EXPECT_LT(took, 15s) << "the client must not wait until a TCP connection to the dead server times out";
-    EXPECT_FALSE(locks.try_acquire("key"));
+    EXPECT_FALSE(is_granted(locks.try_acquire("key")));
     for (int i = 0; i < 40; ++i) EXPECT_TRUE(locks.try_acquire("other")) << i;
     const auto fence = lease.fence();
     EXPECT_TRUE(lease.release());
@@ -156,6 +160,89 @@ TEST_F(PostgresFailover, SynchronousStandbyLosesNoLock) {
     EXPECT_EQ(found->fence, lease.fence());
   }
   EXPECT_TRUE(locks.try_acquire("not replicated"));
+}
+
+// With the functions, or with plain statements.
+struct PostgresSynchronousStandby : PostgresFailover, ::testing::WithParamInterface<bool> {
+  PostgresSynchronousStandby() {
+    if (!GetParam()) {
+      primary.execute("DROP FUNCTION " +
+                      primary.execute("SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname "
+                                      "LIKE 'syncguard\\_%'"));
+    }
+    make_standby_synchronous();
+  }
+  void reconnect() const {
+    standby.execute("ALTER SYSTEM SET primary_conninfo = 'user=postgres host=127.0.0.1 port=" +
+                    std::to_string(primary.port()) + "'");
+    standby.execute("SELECT pg_reload_conf()");
+  }
+  // The server process whose commit waits for the standby, or nothing.
+  [[nodiscard]] std::string waiting_process() const {
+    return primary.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+  }
+  // An administrator cancels the wait: the server reports success, with a warning.
+  void expect_in_doubt_if_canceled(const std::function<void()>& operation) const {
+    auto error = std::async(std::launch::async, [&] { return error_of(operation); });
+    ASSERT_TRUE(eventually([&] { return !waiting_process().empty(); }));
+    primary.execute("SELECT pg_cancel_backend($1)", {waiting_process()});
+    const auto failure = error.get();
+    ASSERT_TRUE(failure) << "the standby does not have it";
+    EXPECT_EQ(failure->code(), ErrorCode::service_unavailable) << failure->what();
+    EXPECT_TRUE(failure->in_doubt()) << failure->what();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Statements, PostgresSynchronousStandby, ::testing::Bool(),
+                         [](const auto& with) { return with.param ? "Functions" : "Plain"; });
+
+// The first attempt times out while its commit waits for the standby, and the cancel request ends that wait: the lock
+// is committed on the primary alone. The next attempts find their own lock.
+TEST_P(PostgresSynchronousStandby, RepeatedAcquireWaitsForIt) {
+  auto locks = open(primary.url("?operation_timeout=1s"));
+  (void)locks.try_acquire("warm up");
+  cut_off();
+  auto granted = std::async(std::launch::async, [&] {
+    return locks.acquire("key", {.ttl = 10min, .wait = {.timeout = 60s, .retry_delay = 10ms, .max_delay = 10ms}})
+        .detach();
+  });
+  const auto lock = [&] { return primary.execute("SELECT lock_id FROM syncguard_locks WHERE key = 'key'"); };
+  EXPECT_TRUE(eventually([&] { return !lock().empty(); })) << "the first attempt is committed on the primary";
+  // Several more, in processes of their own, because a canceled connection is not reused.
+  std::set<std::string> processes;
+  EXPECT_TRUE(eventually([&] {
+    const auto process = waiting_process();
+    if (!process.empty()) processes.insert(process);
+    return processes.size() >= 3 || granted.wait_for(0s) == std::future_status::ready;
+  }));
+  EXPECT_EQ(granted.wait_for(0s), std::future_status::timeout) << "granted, although the standby does not have it";
+  EXPECT_EQ(standby.execute("SELECT count(*) FROM syncguard_locks WHERE key = 'key'"), "0");
+  reconnect();
+  EXPECT_EQ(granted.get().str(), lock());
+  EXPECT_EQ(standby.execute("SELECT lock_id FROM syncguard_locks WHERE key = 'key'"), lock());
+}
+
+TEST_P(PostgresSynchronousStandby, CanceledWaitForItIsInDoubt) {
+  auto locks = open_with_long_timeout(primary.url());
+  const auto id = locks.acquire("held", {.ttl = 10min}).detach();
+  cut_off();
+  // By its id: a failed acquire would be retracted, which succeeds without the standby.
+  RawBackend backend(make_postgres_backend({.connection = primary.url()}));
+  const auto new_id = LockId::generate();
+  expect_in_doubt_if_canceled([&] { (void)backend.acquire("key", new_id, 10min); });
+  expect_in_doubt_if_canceled([&] { (void)backend.acquire("key", new_id, 10min); });
+  expect_in_doubt_if_canceled([&] { (void)locks.extend(id, 10min); });
+  expect_in_doubt_if_canceled([&] { (void)locks.raise_fence("key", Fence(1)); });
+  expect_in_doubt_if_canceled([&] { (void)locks.release(id); });
+}
+
+// A warning that is not about the commit, here one of a trigger, changes nothing.
+TEST_P(PostgresSynchronousStandby, WarningOfATriggerIsNoDoubt) {
+  primary.execute(
+      "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE WARNING ''beware''; RETURN NEW; END'; "
+      "CREATE TRIGGER warn BEFORE INSERT OR UPDATE ON syncguard_locks FOR EACH ROW EXECUTE FUNCTION warn()");
+  auto locks = open_with_long_timeout(primary.url());
+  auto lease = locks.acquire("key");
+  EXPECT_TRUE(lease.extend(1min));
 }
 
 struct Standby {

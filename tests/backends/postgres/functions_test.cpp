@@ -5,6 +5,7 @@
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
+#include "support/is_granted.hpp"
 
 #include <gmock/gmock.h>
 
@@ -37,7 +38,7 @@ struct PostgresFunctions : Postgres {
   // With all arguments, as DROP FUNCTION and GRANT want them.
   [[nodiscard]] std::string functions() const {
     return server.execute(
-        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v3\\_%'");
+        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v4\\_%'");
   }
   void drop_functions() const { server.execute("DROP FUNCTION " + functions()); }
   // Of a function, by all connections that have ended.
@@ -45,7 +46,7 @@ struct PostgresFunctions : Postgres {
     EXPECT_TRUE(eventually([&] { return connections() == 0; }));
     return std::stoi(
         server.execute("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname LIKE 'syncguard\\_' "
-                       "|| $1 || '\\_v3%'",
+                       "|| $1 || '\\_v4%'",
                        {operation}));
   }
   // One of each operation.
@@ -53,7 +54,7 @@ struct PostgresFunctions : Postgres {
     auto locks = client(options);
     auto other = client(options);
     auto lease = locks.acquire("key");
-    EXPECT_FALSE(other.try_acquire("key"));
+    EXPECT_FALSE(is_granted(other.try_acquire("key")));
     EXPECT_TRUE(lease.extend(30s));
     std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", patient)); });
     EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
@@ -128,7 +129,7 @@ TEST_F(PostgresFunctions, FunctionsOfAnotherRoleAreNotCalled) {
   server.execute("CREATE ROLE stranger; GRANT CREATE ON SCHEMA public TO stranger");
   server.execute(
       "DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE proname LIKE "
-      "'syncguard\\_%\\_v3\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
+      "'syncguard\\_%\\_v4\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
   use();
   EXPECT_TRUE(open_with_long_timeout(server.url_of("caller", "?application_name=test")).try_acquire("key"));
   EXPECT_EQ(calls(), 0);
@@ -183,7 +184,7 @@ TEST_F(PostgresFunctions, SetupFromManyClientsAtOnceInstallsThemOnce) {
   }
   for (auto& thread : threads) thread.join();
   const auto installed =
-      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v3\\_%'";
+      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v4\\_%'";
   const auto before = server.execute(installed);
   EXPECT_EQ(std::ranges::count(before, ','), 4);
   setup_postgres_schema({.connection = server.url()});
@@ -371,7 +372,7 @@ TEST_P(PostgresFences, OptionCounterCounts) {
 TEST_F(PostgresFunctions, AbsurdClockIsIgnoredWithAWarning) {
   // The year 2300.
   server.execute(R"(DO $do$ BEGIN EXECUTE replace(pg_get_functiondef((SELECT oid FROM pg_proc WHERE proname LIKE
-    'syncguard\_acquire\_v3\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
+    'syncguard\_acquire\_v4\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
   std::atomic<int> warnings = 0;
   Log log([&](LogLevel level, std::string_view text) {
     if (level == LogLevel::warning && text.find("2255") != std::string_view::npos) ++warnings;

@@ -6,6 +6,7 @@
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
+#include "support/is_granted.hpp"
 #include "support/liveness_cases.hpp"
 #include "support/vectors.hpp"
 
@@ -153,7 +154,7 @@ TEST_F(Postgres, ReadsRowsAndTablesOfTypeScript) {
                    {fence.at("fence_key").get<std::string>(), fence.at("fence").get<std::string>(),
                     fence.at("key_debug").get<std::string>()});
     const Key key(recorded.at("key").get<std::string>());
-    EXPECT_FALSE(locks.try_acquire(key));
+    EXPECT_FALSE(is_granted(locks.try_acquire(key)));
     const auto found = locks.get_by_key_raw(key);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->lock_id.str(), text("lock_id"));
@@ -183,6 +184,12 @@ class PostgresLiveness : public Postgres {
     for (const auto& [name, value] : std::vector<std::pair<std::string_view, std::string>>{
              {"{check_transaction}", std::string(sql::check_transaction)},
              {"{find_held_lock}", std::string(sql::find_held_lock)},
+             {"{raise_discarded}", std::string(sql::raise_discarded)},
+             {"{else_why_not}", std::string(sql::else_why_not)},
+             {"{discarded}", std::string(sql::discarded)},
+             {"{reservation_column}", ""},
+             {"{reservation_value}", ""},
+             {"{reservation_update}", ""},
              {"{turn}", std::string(sql::no_turn)},
              {"{leave}", ""},
              {"{pass_turn}", std::string(sql::pass_turn)},
@@ -201,6 +208,7 @@ class PostgresLiveness : public Postgres {
              {"{acquire_function}", "live_acquire"},
              {"{release_function}", "live_release"},
              {"{extend_function}", "live_extend"},
+             {"{join_function}", "live_join"},
              {"{leave_function}", "live_leave"},
              {"CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"},
              {"{locks}", "public.syncguard_locks"},
@@ -218,6 +226,9 @@ class PostgresLiveness : public Postgres {
     (void)run(time, create, {});
     return server.execute("SELECT verdict FROM " + function);
   }
+
+  // Whether an acquire with the same id kept the lock, which was acquired at 0, instead of replacing it.
+  bool was_repeated() { return server.execute("SELECT acquired_at_ms FROM syncguard_locks") == "0"; }
 
   const std::string id = std::string(LockId::length, 'A');
   const std::string other = std::string(LockId::length, 'B');
@@ -241,6 +252,55 @@ TEST_F(PostgresLiveness, StatementsAgree) {
               live ? "1" : "0");
     EXPECT_EQ(run_now(sql::release, {id}), live ? "1" : "-2");
     EXPECT_EQ(run_now(sql::acquire, {"key", other, "1000", "fence:key", "key", "true", "label"}), live ? "0" : "1");
+    EXPECT_EQ(run_now(sql::acquire, {"key", id, "1000", "fence:key", "key", "true", "label"}), "1");
+    EXPECT_EQ(was_repeated(), live);
+  }
+}
+
+TEST_F(PostgresLiveness, CleanupAgrees) {
+  namespace sql = postgres::sql;
+  for (const auto& [expires_at, now, removable] : removal_cases) {
+    SCOPED_TRACE(now);
+    const LivenessCase time{expires_at, now, false};
+    EXPECT_EQ(run(time, sql::count_expired, {"2000"}), removable ? "1" : "0");
+    EXPECT_EQ(run(time, sql::remove_expired, {"2000", "10"}), removable ? "key" : "");
+    run(time, sql::remove_dead, {"key"});
+    EXPECT_EQ(server.execute("SELECT count(*) FROM syncguard_locks"), removable ? "0" : "1");
+  }
+}
+
+// A waiter that joins again loses its turn if the key is held.
+TEST_F(PostgresLiveness, JoinAndSearchForLapsedTurnsAgree) {
+  namespace sql = postgres::sql;
+  for (const auto& time : liveness_cases) {
+    SCOPED_TRACE(time.now);
+    // A turn that has lapsed, and a waiter behind it.
+    const auto queue = [&](const std::string& turn_of_first) {
+      server.execute("DELETE FROM syncguard_locks_waiters");
+      server.execute(
+          "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms, reservation_ms) VALUES "
+          "('key', 'first', $1::bigint, nullif($2, '')::bigint, 50), ('key', 'next', $1::bigint, NULL, 50)",
+          {std::to_string(time.now), turn_of_first});
+    };
+    const auto lost_turn = [&] {
+      return server.execute("SELECT turn_until_ms IS NULL FROM syncguard_locks_waiters WHERE waiter = 'first'") == "t";
+    };
+    const auto remaining = [&](const std::string& waiter) {
+      (void)run(time, sql::create_join_function, {});
+      return server.execute("SELECT remaining FROM live_join('key', '" + waiter + "', 50)");
+    };
+    const auto expected = time.live ? std::to_string(time.expires_at + 1000 - time.now) : "0";
+    queue(std::to_string(time.now + 10));
+    run(time, sql::join, {"key", "first", "50"});
+    EXPECT_EQ(lost_turn(), time.live);
+    queue(std::to_string(time.now + 10));
+    EXPECT_EQ(remaining("first"), expected);
+    EXPECT_EQ(lost_turn(), time.live);
+    // A waiter that has its place only reads.
+    queue("");
+    EXPECT_EQ(remaining("first"), expected);
+    queue(std::to_string(time.now - 10));
+    EXPECT_EQ(run(time, sql::lapsed, {"{next}"}), time.live ? "" : "next");
   }
 }
 
@@ -255,6 +315,10 @@ TEST_F(PostgresLiveness, FunctionsAgree) {
     EXPECT_EQ(call(time, sql::create_acquire_function,
                    "live_acquire('key', '" + other + "', 1000, 'fence:key', 'key', true, 'label', 'none')"),
               live ? "0" : "1");
+    EXPECT_EQ(call(time, sql::create_acquire_function,
+                   "live_acquire('key', '" + id + "', 1000, 'fence:key', 'key', true, 'label', 'none')"),
+              "1");
+    EXPECT_EQ(was_repeated(), live);
   }
 }
 
@@ -370,7 +434,7 @@ TEST_F(Postgres, TablesCanHaveOtherNamesAndSchemas) {
   EXPECT_EQ(server.execute("SELECT indexname FROM pg_indexes WHERE indexname = 'idx_MyLocks_lock_id'"),
             "idx_MyLocks_lock_id");
   EXPECT_THAT(postgres_schema(options), HasSubstr("\"other\".\"MyLocks\""));
-  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v3_"));
+  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v4_"));
   PostgresClient outsider(server);
   for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(outsider(postgres_schema(options))) << "it can be repeated";
 }

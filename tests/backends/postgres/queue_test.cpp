@@ -48,7 +48,8 @@ TEST_F(PostgresQueue, TurnsBehindManyDeadWaitersAreSeen) {
     server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES ('key', $1, " +
                        server_now + ", " + server_now + " + 300)",
                    {LockId::generate().str()});
-    return !locks.try_acquire("key");
+    const auto lease = locks.try_acquire("key");
+    return !lease;
   })) << "the key is reserved";
 }
 

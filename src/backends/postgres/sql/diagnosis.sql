@@ -2,8 +2,9 @@
 
 -- name: diagnosis
 -- $1, $2, $3: the names of the tables. Returns facts about the server, the search path and each table: its columns with their types, its
--- valid indexes with their columns, the privileges that this user lacks, and what does not come from the library: triggers,
--- rules, child tables, foreign types of columns, and constraints, defaults, policies and indexes that call foreign functions or operators.
+-- valid indexes with their columns, the privileges that this user lacks, what does not come from the library (triggers, rules, child tables,
+-- foreign types of columns, and constraints, defaults, policies and indexes that call foreign functions or operators), and whether row-level
+-- security is on, and applies to this user.
 WITH tables(position, id) AS (
   VALUES (1, to_regclass($1)), (2, to_regclass($2)), (3, to_regclass($3))
 ), described AS (
@@ -33,7 +34,9 @@ WITH tables(position, id) AS (
         WHERE of_table.refclassid = 'pg_class'::regclass AND of_table.refobjid = id
           AND of_table.classid NOT IN ('pg_trigger'::regclass, 'pg_rewrite'::regclass)
           AND calls.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
-      ) AS those(attached)), '') AS attached
+      ) AS those(attached)), '') AS attached,
+    COALESCE((SELECT CASE WHEN row_security_active(id) THEN 'active' WHEN relrowsecurity THEN 'on' END
+      FROM pg_class WHERE pg_class.oid = id), '') AS row_security
   FROM tables
 ), open_schemas AS (
   SELECT COALESCE(string_agg(quote_ident(nspname), ', '), '') AS names
@@ -49,7 +52,7 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
   pg_is_in_recovery(), current_setting('default_transaction_read_only'),
   current_setting('default_transaction_isolation'), current_setting('synchronous_commit'), current_setting('fsync'),
   exists, columns, indexes, refused, attached, names, current_setting('server_encoding'),
-  (SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names')
+  (SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names'), row_security
 FROM described, open_schemas ORDER BY position
 
 -- name: advisory_locks

@@ -8,6 +8,9 @@
 -- table, or of a queue, as it grows. For the same reason, no condition on a single lock can use the index of expires_at_ms: see locks.sql.
 -- Each statement is planned once: with its estimates for a range of keys, the server would plan again in every call.
 --
+-- A trigger, a rule or a row-level security policy may discard a change without an error. Each step that has to change a row therefore
+-- checks that it did, and with the right value.
+--
 -- Verdicts: 1 done, 0 contended, -1 not found, -2 expired, -4 the counter is exhausted, -8 nothing was done because the transaction is not
 -- READ COMMITTED: statements after the wait for the advisory lock would use a snapshot from before it.
 
@@ -47,10 +50,17 @@ BEGIN
     RETURN;
   END IF;
   IF held_until > now_ms - 1000 THEN
+    -- A repeated attempt. The commit of the first one may have been canceled while it waited for a synchronous standby, so the row is written
+    -- again: this commit waits for the standby, too. No key column changes, so that the row lock does not exclude FOR KEY SHARE.
+    UPDATE {locks} AS l SET acquired_at_ms = l.acquired_at_ms WHERE l.key = storage_key AND l.lock_id COLLATE "C" = new_id;
+    IF NOT FOUND THEN
+      {raise_discarded}
+    END IF;
     verdict := 1;
     granted := held_fence;
     granted_until := held_until;
-    remaining := held_until - now_ms;
+    -- More than the ttl is left if the clock was set back.
+    remaining := least(held_until - now_ms, ttl);
   ELSE
     -- A reservation lasts at most 300 ms. One that ends later was made before the clock was set back.
     SELECT min(front.turn_until_ms)
@@ -69,7 +79,11 @@ BEGIN
     INSERT INTO {counters} AS c (fence_key, fence, key_debug) VALUES (counter_key, least_fence, named_key)
     ON CONFLICT (fence_key) DO UPDATE SET fence = greatest(c.fence + 1, excluded.fence) WHERE c.fence BETWEEN 0 AND 899999999999999
     RETURNING c.fence INTO counted;
-    IF NOT FOUND THEN
+    IF counted IS NULL OR counted < least_fence THEN
+      PERFORM FROM {counters} AS c WHERE c.fence_key = counter_key AND c.fence NOT BETWEEN 0 AND 899999999999999;
+      IF NOT FOUND THEN
+        {raise_discarded}
+      END IF;
       verdict := -4;
       RETURN;
     END IF;
@@ -79,20 +93,26 @@ BEGIN
     ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, expires_at_ms = excluded.expires_at_ms,
       acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence, user_key = excluded.user_key,
       holder = excluded.holder, holder_lock_id = excluded.holder_lock_id
-      WHERE l.expires_at_ms <= now_ms - 1000;
-    IF NOT FOUND THEN
-      -- A client that does not take the advisory lock was faster.
-      verdict := 0;
-      remaining := 50;
-      RETURN;
+      WHERE l.expires_at_ms <= now_ms - 1000
+    RETURNING l.expires_at_ms INTO granted_until;
+    IF granted_until IS NULL THEN
+      PERFORM FROM {locks} AS l WHERE l.key = storage_key AND l.lock_id COLLATE "C" <> new_id AND l.expires_at_ms + 0 > now_ms - 1000;
+      IF FOUND THEN
+        -- A client that does not take the advisory lock was faster.
+        verdict := 0;
+        remaining := 50;
+        RETURN;
+      END IF;
+    END IF;
+    IF granted_until IS DISTINCT FROM now_ms + ttl THEN
+      {raise_discarded}
     END IF;
     verdict := 1;
-    granted_until := now_ms + ttl;
     remaining := ttl;
-    -- A granted fence must survive a crash.
-    IF current_setting('synchronous_commit') <> 'remote_apply' THEN
-      setting := set_config('synchronous_commit', 'on', true);
-    END IF;
+  END IF;
+  -- A granted fence must survive a crash.
+  IF current_setting('synchronous_commit') <> 'remote_apply' THEN
+    setting := set_config('synchronous_commit', 'on', true);
   END IF;
   DELETE FROM {waiters} AS w WHERE w.waiter = token;
   IF has_lapsed_turns THEN
@@ -108,6 +128,7 @@ LANGUAGE plpgsql AS $function$
 DECLARE
   setting pg_catalog.text;
   held_key pg_catalog.text;
+  is_visible BOOLEAN;
   found_id pg_catalog.text;
   held_until BIGINT;
   now_ms BIGINT;
@@ -116,6 +137,9 @@ BEGIN
   {check_transaction}
   {find_held_lock}
   DELETE FROM {locks} AS l WHERE l.key = held_key;
+  IF NOT FOUND THEN
+    {raise_discarded}
+  END IF;
   -- If a crash undoes a release, the lock stays held for the rest of its ttl, and nothing worse happens: the log is flushed in order, so no
   -- later grant survives without the release.
   IF held_until - now_ms <= 60000 THEN
@@ -134,18 +158,21 @@ LANGUAGE plpgsql AS $function$
 DECLARE
   setting pg_catalog.text;
   held_key pg_catalog.text;
+  is_visible BOOLEAN;
   found_id pg_catalog.text;
   held_until BIGINT;
   now_ms BIGINT;
 BEGIN
   {check_transaction}
   {find_held_lock}
-  UPDATE {locks} AS l SET expires_at_ms = now_ms + ttl WHERE l.key = held_key;
+  UPDATE {locks} AS l SET expires_at_ms = now_ms + ttl WHERE l.key = held_key RETURNING l.expires_at_ms INTO extended_until;
+  IF extended_until IS DISTINCT FROM now_ms + ttl THEN
+    {raise_discarded}
+  END IF;
   IF current_setting('synchronous_commit') <> 'remote_apply' THEN
     setting := set_config('synchronous_commit', 'on', true);
   END IF;
   verdict := 1;
-  extended_until := now_ms + ttl;
   remaining := ttl;
 END
 $function$;
@@ -238,8 +265,16 @@ $function$;
 -- name: find_held_lock
 -- The id is compared byte by byte after the row was found and locked, because the column's collation may treat different ids as equal.
   PERFORM pg_advisory_xact_lock(hashtext(l.key)) FROM {locks} AS l WHERE l.lock_id = held_id;
+  is_visible := FOUND;
   SELECT l.key, l.lock_id, l.expires_at_ms INTO held_key, found_id, held_until FROM {locks} AS l WHERE l.lock_id = held_id FOR UPDATE;
   now_ms := {now};
+  IF is_visible AND found_id IS NULL THEN
+    -- Another client has removed it, or a policy lets this user read the row but not lock it.
+    PERFORM FROM {locks} AS l WHERE l.lock_id = held_id;
+    IF FOUND THEN
+      {raise_discarded}
+    END IF;
+  END IF;
   IF found_id IS NULL OR found_id COLLATE "C" <> held_id THEN
     verdict := -1;
     RETURN;
@@ -261,3 +296,6 @@ $function$;
   IF FOUND THEN
     PERFORM pg_notify('syncguard_wake', next_waiter);
   END IF;
+
+-- name: raise_discarded
+RAISE 'a trigger, a rule or row-level security discarded a change' USING ERRCODE = 'SG002';

@@ -2,6 +2,10 @@
 -- {holder_columns}, {holder_values} and {holder_update} by the parts at the end, or by nothing if the table has no such columns. Each
 -- statement becomes a constant with its name: see cmake/SyncGuardEmbed.cmake.
 --
+-- A trigger, a rule or a row-level security policy may discard a change without an error. {discarded} then makes the statement fail, with a
+-- text in the server's message that is the same in every language: see errors.cpp. It is not a constant, because the server would convert a
+-- constant before it executes anything.
+--
 -- "expires_at_ms + 0" keeps the server from using the index of that column to find a single lock. It may plan to do so while few locks are
 -- held, and would later read every live lock. A condition that reads the clock itself cannot use an index anyway.
 
@@ -19,7 +23,7 @@ SELECT pg_advisory_xact_lock(hashtext(key)) FROM {locks} WHERE lock_id = $1
 -- the holder, or nothing; with a queue, $8: the waiter of this request. Returns one row: (1, fence, expires at, remaining), (0, -, -, free
 -- in), or -4 if the counter is exhausted. Returns no row if a client that does not take the advisory lock was faster.
 WITH held AS MATERIALIZED (
-  SELECT lock_id, expires_at_ms, fence FROM {locks} WHERE key = $1 FOR UPDATE
+  SELECT lock_id, expires_at_ms, fence FROM {locks} WHERE key = $1 FOR NO KEY UPDATE
 ), moment AS MATERIALIZED (
   -- Read after the row is locked, because the time of waiting must not count as ttl.
   SELECT {now} AS now, {clock_fence} AS clock_fence FROM (SELECT count(*) FROM held) AS locked
@@ -44,8 +48,14 @@ WITH held AS MATERIALIZED (
     acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence, user_key = excluded.user_key{holder_update}
     WHERE locks.expires_at_ms <= excluded.acquired_at_ms - 1000
   RETURNING locks.fence, locks.expires_at_ms
+), confirmed AS (
+  -- A repeated attempt. The commit of the first one may have been canceled while it waited for a synchronous standby, so the row is written
+  -- again: this commit waits for the standby, too. No key column changes, so that the row lock does not exclude FOR KEY SHARE.
+  UPDATE {locks} AS locks SET acquired_at_ms = locks.acquired_at_ms FROM live WHERE locks.key = $1 AND live.lock_id COLLATE "C" = $2
+  RETURNING locks.fence, locks.expires_at_ms
 ){leave}
-SELECT 1 AS verdict, fence, expires_at_ms, expires_at_ms - now AS time, 1 AS place FROM live, moment WHERE lock_id COLLATE "C" = $2
+-- More than the ttl is left if the clock was set back.
+SELECT 1 AS verdict, fence, expires_at_ms, least(expires_at_ms - now, $3::bigint) AS time, 1 AS place FROM confirmed, moment
 UNION ALL
 SELECT 0, NULL, NULL, expires_at_ms + 1000 - now, 2 FROM live, moment WHERE lock_id COLLATE "C" <> $2
 UNION ALL
@@ -54,6 +64,15 @@ UNION ALL
 SELECT 0, NULL, NULL, turn_until_ms - now, 4 FROM turn, moment
 UNION ALL
 SELECT -4, NULL, NULL, NULL, 5 FROM counter WHERE fence >= 900000000000000 OR fence < 0
+UNION ALL
+SELECT {discarded}, NULL, NULL, NULL, 0 FROM counter, moment
+WHERE CASE
+  WHEN EXISTS (SELECT FROM live) THEN EXISTS (SELECT FROM live WHERE lock_id COLLATE "C" = $2) AND NOT EXISTS (SELECT FROM confirmed)
+  WHEN EXISTS (SELECT FROM turn) OR counter.fence NOT BETWEEN 0 AND 899999999999999 THEN false
+  WHEN NOT EXISTS (SELECT FROM counted WHERE fence >= least_fence) THEN true
+  WHEN EXISTS (SELECT FROM taken) THEN NOT EXISTS (SELECT FROM taken WHERE expires_at_ms = now + $3::bigint)
+  -- A client that does not take the advisory lock cannot be faster if the row is locked.
+  ELSE EXISTS (SELECT FROM held) END
 ORDER BY place LIMIT 1
 
 -- name: release
@@ -68,8 +87,8 @@ WITH held AS MATERIALIZED (
   WHERE locks.key = held.key AND held.lock_id COLLATE "C" = $1 AND held.expires_at_ms > moment.now - 1000
   RETURNING locks.key
 ){pass_turn}
-SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 1 
-  WHEN EXISTS (SELECT FROM held WHERE lock_id COLLATE "C" = $1) THEN -2 ELSE -1 END AS verdict{notify_next_waiter}
+SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 1
+  {else_why_not} AS verdict{notify_next_waiter}
 
 -- name: extend
 -- $1: lock id, $2: ttl in ms. Returns one row: (1, expires at, remaining), -1 not found, or -2 expired. Compares the id as in release.
@@ -82,9 +101,17 @@ WITH held AS MATERIALIZED (
   WHERE locks.key = held.key AND held.lock_id COLLATE "C" = $1 AND held.expires_at_ms > moment.now - 1000
   RETURNING locks.expires_at_ms
 )
-SELECT CASE WHEN EXISTS (SELECT FROM changed) THEN 1 
-  WHEN EXISTS (SELECT FROM held WHERE lock_id COLLATE "C" = $1) THEN -2 ELSE -1 END AS verdict,
+SELECT CASE WHEN EXISTS (SELECT FROM changed, moment WHERE expires_at_ms = now + $2::bigint) THEN 1
+  {else_why_not} AS verdict,
   (SELECT expires_at_ms FROM changed) AS expires_at_ms, $2::bigint AS remaining
+
+-- name: else_why_not
+-- Why the lock with the id $1 was not changed. A policy may let this user read the row but not lock it, so it is read again.
+WHEN EXISTS (SELECT FROM {locks}, moment WHERE lock_id = $1 AND lock_id COLLATE "C" = $1 AND expires_at_ms + 0 > now - 1000) THEN {discarded}
+  WHEN EXISTS (SELECT FROM held WHERE lock_id COLLATE "C" = $1) THEN -2 ELSE -1 END
+
+-- name: discarded
+(SELECT 'syncguard: change discarded' FROM moment)::bigint
 
 -- name: lookup_key
 -- $1: key
@@ -136,7 +163,9 @@ WITH held AS MATERIALIZED (
   WHERE locks.key = held.key AND held.fence COLLATE "C" = $2 AND held.expires_at_ms > moment.now - 1000
   RETURNING locks.key
 ){pass_turn}
-SELECT (SELECT count(*) FROM gone) AS verdict{notify_next_waiter}
+SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 1
+  WHEN EXISTS (SELECT FROM {locks}, moment WHERE key = $1 AND fence COLLATE "C" = $2 AND expires_at_ms + 0 > now - 1000) THEN {discarded}
+  ELSE 0 END AS verdict{notify_next_waiter}
 
 -- name: raise_fence
 -- $1: key of the counter, $2: the least value, $3: the user's key. Returns the new value.
@@ -148,12 +177,12 @@ RETURNING counters.fence
 -- $1: key. Removes a lock that expired so long ago that no holder can still extend it: see is_removable in syncguard/liveness.hpp.
 DELETE FROM {locks} WHERE key = $1 AND {now} - expires_at_ms > 2000
 
--- name: find_expired
--- $1: how long ago locks must have expired, in milliseconds. $2: the maximum number.
-SELECT key FROM {locks} WHERE expires_at_ms < (SELECT {now} - $1::bigint) ORDER BY expires_at_ms LIMIT $2::bigint
+-- name: count_expired
+-- $1: how long ago locks must have expired, in milliseconds.
+SELECT count(*) FROM {locks} WHERE expires_at_ms < (SELECT {now} - $1::bigint)
 
 -- name: remove_expired
--- Parameters as in find_expired. Skips rows that an acquire is about to replace.
+-- $1: as in count_expired, $2: the maximum number. Skips rows that an acquire is about to replace.
 DELETE FROM {locks} WHERE key IN (
   SELECT key FROM {locks} WHERE expires_at_ms < (SELECT {now} - $1::bigint) ORDER BY expires_at_ms LIMIT $2::bigint
   FOR UPDATE SKIP LOCKED)
