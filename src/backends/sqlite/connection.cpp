@@ -24,6 +24,18 @@ namespace {
 constexpr std::int64_t application_id = 0x53794775;
 constexpr std::int64_t schema_version = 1;
 
+// Run in a transaction.
+std::string create_schema() {
+  // Appended one by one: g++ 12 warns about the sum of these strings.
+  std::string text(sql::schema);
+  text += "PRAGMA application_id = ";
+  text += std::to_string(application_id);
+  text += ";\nPRAGMA user_version = ";
+  text += std::to_string(schema_version);
+  text += ";\n";
+  return text;
+}
+
 bool is_forbidden(int system_error) { return system_error == EACCES || system_error == EPERM || system_error == EROFS; }
 
 ErrorCode code_of(int extended_result, int system_error) {
@@ -98,7 +110,7 @@ class WithoutJournals {
  public:
   // The name of this file system on top of SQLite's default one.
   static const char* name() {
-    static std::mutex mutex;
+    static constinit std::mutex mutex;
     // Never destroyed, because connections may be closed while the process exits. Tests change the default.
     static auto& made = *new std::map<sqlite3_vfs*, WithoutJournals>;
     const std::lock_guard lock(mutex);
@@ -190,8 +202,10 @@ Connection::Connection(const Folder& folder, Hooks hooks)
   sqlite3_busy_handler(connection_.get(), busy_wait, &hooks_.keep_waiting);
   harden_connection();
   prepare_file();
-  // Another user may have created them since the first check. From now on, SQLite keeps them open.
+  // Again, because another process may have changed the files since the first check. From now on, SQLite keeps them
+  // open.
   folder.expect_own_files();
+  folder.expect_single_name();
   log_files_ = find_log_files();
 }
 
@@ -250,9 +264,7 @@ void Connection::prepare_file() {
     return;
   }
   transaction(Durability::synced, [this] {
-    execute(sql::schema.data());
-    execute(("PRAGMA application_id = " + std::to_string(application_id)).c_str());
-    execute(("PRAGMA user_version = " + std::to_string(schema_version)).c_str());
+    execute(create_schema().c_str());
     return true;
   });
 }
@@ -286,6 +298,13 @@ void Connection::add_what_is_missing() {
     }
     return true;
   });
+}
+
+std::string setup_script() {
+  return "-- Tables for SyncGuard, in a new file of its own. This can be run again. Afterwards, remove the rights of "
+         "all\n"
+         "-- other users: chmod 600 FILE\nPRAGMA journal_mode = WAL;\nBEGIN IMMEDIATE;\n" +
+         create_schema() + "COMMIT;\n";
 }
 
 void Connection::complete_schema() {

@@ -49,6 +49,9 @@ class Query {
 // later transaction was synced: the write-ahead log loses only its end (docs/adr/0033-sqlite-commits-without-fsync.md).
 enum class Durability { synced, unsynced };
 
+// Returns the SQL that makes an empty file a database of locks, as opening it does.
+std::string setup_script();
+
 // Used by one thread at a time.
 class Connection {
  public:

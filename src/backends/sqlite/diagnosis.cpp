@@ -79,6 +79,23 @@ Finding file_system(const std::filesystem::path& place) {
   return fine(check, "local");
 }
 
+Finding names(const Folder& folder) {
+  const std::string check = "names of the file";
+  const std::string harm = ", so processes that use different names do not see each other's locks";
+  switch (folder.naming()) {
+    case Folder::Naming::hard_linked:
+      return failure(check, "it has a second hard link" + harm, "remove the other name, or use a copy");
+    case Folder::Naming::mount_point:
+      return failure(check, "the file itself is a mount point" + harm, "mount its folder instead of the file");
+    case Folder::Naming::unknown:
+      return warning(check, "one hard link; this system does not tell whether the file is a mount point",
+                     "make sure that no container mounts the file itself, only its folder");
+    case Folder::Naming::single:
+      break;
+  }
+  return fine(check, "one");
+}
+
 Finding file_permissions(const struct stat& file) {
   const std::string check = "permissions of the file";
   const auto mode = octal(file.st_mode);
@@ -128,6 +145,11 @@ std::vector<Finding> check_path(const std::filesystem::path& path) {
                                  "choose another path, or give this user write access to the folder"));
     }
     return findings;
+  }
+  try {
+    findings.push_back(names(Folder(path)));
+  } catch (const LockError&) {
+    // Opening the database fails in the same way, and is reported.
   }
   if (stat(path.c_str(), &status) == 0) findings.push_back(file_permissions(status));
   if (stat(path.parent_path().c_str(), &status) == 0) findings.push_back(folder_permissions(status));

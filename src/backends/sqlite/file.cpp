@@ -3,7 +3,6 @@
 #include "os/fork.hpp"
 
 #include <syncguard/error.hpp>
-#include <syncguard/lock_id.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,14 +11,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
-#include <unordered_set>
 
 namespace syncguard::sqlite {
 namespace {
@@ -124,23 +125,23 @@ FileSystem file_system_of_type(std::int64_t type) {
   // From linux/magic.h and the file systems' own sources: NFS, SMB (three generations), AFS (two), Ceph, 9P, Lustre,
   // GFS2, OCFS2, GPFS, BeeGFS, Coda, NCP, OrangeFS, PanFS, StorNext, ACFS, IBRIX; folders of the host in VirtualBox,
   // VMware and Parallels.
-  static const std::unordered_set<std::int64_t> networked = {
-      0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F, 0x6B414653, 0x00C36400, 0x01021997,
-      0x0BD00BD0, 0x01161970, 0x7461636F, 0x47504653, 0x19830326, 0x73757245, 0x564C,     0x20030528,
-      0xAAD7AAEA, 0xBEEFDEAD, 0x61636673, 0x013111A8, 0x786F4256, 0xBACBACBC, 0x7C7C6673};
+  constexpr auto networked = std::to_array<std::int64_t>(
+      {0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x5346414F, 0x6B414653, 0x00C36400, 0x01021997,
+       0x0BD00BD0, 0x01161970, 0x7461636F, 0x47504653, 0x19830326, 0x73757245, 0x564C,     0x20030528,
+       0xAAD7AAEA, 0xBEEFDEAD, 0x61636673, 0x013111A8, 0x786F4256, 0xBACBACBC, 0x7C7C6673});
   constexpr std::int64_t fuse = 0x65735546;
-  if (networked.contains(type)) return FileSystem::networked;
+  if (std::ranges::find(networked, type) != networked.end()) return FileSystem::networked;
   return type == fuse ? FileSystem::fuse : FileSystem::local;
 }
 
 FileSystem file_system_in_user_space(std::istream& mounts, dev_t device) {
-  static const std::unordered_set<std::string> networked = {
-      "virtiofs",       "fuse.afp",      "fuse.blobfuse", "fuse.blobfuse2",   "fuse.ceph-fuse", "fuse.curlftpfs",
-      "fuse.davfs",     "fuse.davfs2",   "fuse.dbxfs",    "fuse.fuse-nfs",    "fuse.gcsfuse",   "fuse.geesefs",
-      "fuse.glusterfs", "fuse.goofys",   "fuse.grpcfuse", "fuse.gvfsd-fuse",  "fuse.httpfs",    "fuse.juicefs",
-      "fuse.kio-fuse",  "fuse.lizardfs", "fuse.mfs",      "fuse.moosefs",     "fuse.mount-s3",  "fuse.mountpoint-s3",
-      "fuse.onedriver", "fuse.orangefs", "fuse.rclone",   "fuse.s3fs",        "fuse.s3ql",      "fuse.saunafs",
-      "fuse.seaweedfs", "fuse.smbnetfs", "fuse.sshfs",    "fuse.vmhgfs-fuse", "fuse.weed"};
+  constexpr auto networked = std::to_array<std::string_view>(
+      {"virtiofs",       "fuse.afp",      "fuse.blobfuse", "fuse.blobfuse2",   "fuse.ceph-fuse", "fuse.curlftpfs",
+       "fuse.davfs",     "fuse.davfs2",   "fuse.dbxfs",    "fuse.fuse-nfs",    "fuse.gcsfuse",   "fuse.geesefs",
+       "fuse.glusterfs", "fuse.goofys",   "fuse.grpcfuse", "fuse.gvfsd-fuse",  "fuse.httpfs",    "fuse.juicefs",
+       "fuse.kio-fuse",  "fuse.lizardfs", "fuse.mfs",      "fuse.moosefs",     "fuse.mount-s3",  "fuse.mountpoint-s3",
+       "fuse.onedriver", "fuse.orangefs", "fuse.rclone",   "fuse.s3fs",        "fuse.s3ql",      "fuse.saunafs",
+       "fuse.seaweedfs", "fuse.smbnetfs", "fuse.sshfs",    "fuse.vmhgfs-fuse", "fuse.weed"});
   const std::string wanted = std::to_string(major(device)) + ":" + std::to_string(minor(device));
   for (std::string line; std::getline(mounts, line);) {
     // id, parent, device, root, mount point, options, optional fields, "-", type
@@ -153,7 +154,7 @@ FileSystem file_system_in_user_space(std::istream& mounts, dev_t device) {
     if (number != wanted || separator == std::string::npos) continue;
     std::string type;
     std::istringstream(line.substr(separator + 3)) >> type;
-    return networked.contains(type) ? FileSystem::networked : FileSystem::fuse;
+    return std::ranges::find(networked, type) != networked.end() ? FileSystem::networked : FileSystem::fuse;
   }
   return FileSystem::fuse;
 }
@@ -161,6 +162,21 @@ FileSystem file_system_in_user_space(std::istream& mounts, dev_t device) {
 FileSystem file_system_of(const std::filesystem::path& place) {
   const os::Descriptor file(open(place.c_str(), O_PATH | O_CLOEXEC));
   return file ? file_system_of(file) : FileSystem::local;
+}
+
+std::optional<std::uint64_t> mount_of(const os::Descriptor& file) {
+  struct statx status {};
+  if (statx(file.get(), "", AT_EMPTY_PATH, STATX_MNT_ID, &status) == 0 && (status.stx_mask & STATX_MNT_ID) != 0) {
+    return status.stx_mnt_id;
+  }
+  // Kernels before 5.8 do not tell mount ids by statx, and old sandboxes forbid it.
+  std::ifstream lines("/proc/self/fdinfo/" + std::to_string(file.get()));
+  for (std::string name; lines >> name;) {
+    std::uint64_t mount{};
+    if (name == "mnt_id:" && lines >> mount) return mount;
+    lines.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::nullopt;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -203,9 +219,40 @@ void Folder::expect_own_files() const {
   }
 }
 
+Folder::Naming Folder::naming() const {
+  // Closing an O_PATH descriptor does not drop locks.
+  const auto file = open_file(database_name(), O_PATH);
+  if (!file) fail(errno, "cannot open the database");
+  if (status_of(file).st_nlink > 1) return Naming::hard_linked;
+  const auto mount_of_file = mount_of(file);
+  const auto mount_of_folder = mount_of(descriptor_);
+  if (!mount_of_file || !mount_of_folder) return Naming::unknown;
+  return mount_of_file == mount_of_folder ? Naming::single : Naming::mount_point;
+}
+
+void Folder::expect_single_name() const {
+  switch (naming()) {
+    case Naming::hard_linked:
+      throw LockError(ErrorCode::invalid_argument,
+                      "the database has a second name, a hard link; processes that use different names do not see each "
+                      "other's locks: remove the other name, or use a copy");
+    case Naming::mount_point:
+      throw LockError(ErrorCode::invalid_argument,
+                      "the database itself is a mount point, so it has a second name, and processes that use different "
+                      "names do not see each other's locks: mount its folder instead of the file");
+    case Naming::single:
+    case Naming::unknown:
+      break;
+  }
+}
+
 void Folder::create_database() const {
   refuse_network_file_system(descriptor_);
   expect_own_files();
+  // Closing a file drops the locks that this process has on it. So no connection of this process may open the database
+  // between its creation and the close. A temporary file that is linked into place would be a second name.
+  static constinit std::mutex creation;
+  const std::lock_guard lock(creation);
   const auto name = database_name();
   if (const auto existing = status(name)) {
     if (S_ISLNK(existing->st_mode)) refuse_link();
@@ -217,17 +264,10 @@ void Folder::create_database() const {
     const auto file = open_file(name, O_PATH);
     if (!file) fail(errno, "cannot open the database");
     refuse_network_file_system(file);
+    expect_single_name();
     return;
   }
-
-  // Created under another name and linked into place only after it is closed: closing a file that another connection of
-  // this process has open would drop that connection's locks.
-  const std::string temporary = ".syncguard-" + LockId::generate().str();
-  if (!open_file(temporary, O_RDWR | O_CREAT | O_EXCL, 0600)) fail(errno, "cannot create the database");
-  const int linked = linkat(descriptor_.get(), temporary.c_str(), descriptor_.get(), name.c_str(), 0);
-  const int error = errno;
-  unlinkat(descriptor_.get(), temporary.c_str(), 0);
-  if (linked != 0 && error != EEXIST) fail(error, "cannot create the database");
+  if (!open_file(name, O_RDWR | O_CREAT | O_EXCL, 0600) && errno != EEXIST) fail(errno, "cannot create the database");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -235,9 +275,14 @@ void Folder::create_database() const {
 
 namespace {
 
+constinit std::mutex open_files_mutex;
 // The fork generation in which each file was opened. After a fork, the child's copy still has the parent's generation.
-std::mutex open_files_mutex;
-std::multimap<std::pair<std::uint64_t, std::uint64_t>, unsigned> open_files;
+// Never destroyed: static objects may open and close databases before main and while the process exits. Requires the
+// mutex.
+std::multimap<std::pair<std::uint64_t, std::uint64_t>, unsigned>& open_files() {
+  static auto& files = *new std::multimap<std::pair<std::uint64_t, std::uint64_t>, unsigned>;
+  return files;
+}
 
 }  // namespace
 
@@ -247,21 +292,21 @@ FileInUse::FileInUse(const Folder& folder) {
   if (!status) fail(ENOENT, "cannot open the database");
   file_ = {status->st_dev, status->st_ino};
   const std::lock_guard lock(open_files_mutex);
-  const auto [first, last] = open_files.equal_range(file_);
+  const auto [first, last] = open_files().equal_range(file_);
   if (std::any_of(first, last, [](const auto& entry) { return entry.second != os::fork_generation(); })) {
     throw LockError(
         ErrorCode::invalid_argument,
         "this process was forked from one that had the same database open, and SQLite's locks do not survive "
         "that: close the client before forking, or run another program in the child");
   }
-  open_files.emplace(file_, os::fork_generation());
+  open_files().emplace(file_, os::fork_generation());
 }
 
 FileInUse::~FileInUse() {
   const std::lock_guard lock(open_files_mutex);
-  const auto [first, last] = open_files.equal_range(file_);
+  const auto [first, last] = open_files().equal_range(file_);
   const auto own = std::find_if(first, last, [](const auto& entry) { return entry.second == os::fork_generation(); });
-  if (own != last) open_files.erase(own);
+  if (own != last) open_files().erase(own);
 }
 
 }  // namespace syncguard::sqlite

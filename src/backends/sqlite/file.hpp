@@ -22,6 +22,9 @@ FileSystem file_system_of_type(std::int64_t type);
 // For FUSE, whose file systems share one type number: by the device's mount type in /proc/self/mountinfo.
 FileSystem file_system_in_user_space(std::istream& mounts, dev_t device);
 
+// The mount that an open file is on. nullopt if the system does not tell.
+std::optional<std::uint64_t> mount_of(const os::Descriptor& file);
+
 // Opens a folder, given by an absolute path without links. Throws LockError: auth_failed for root if another user could
 // replace the folder or one above it.
 os::Descriptor open_folder(const std::filesystem::path& path);
@@ -49,9 +52,19 @@ class Folder {
   // user that may not write the database: its contents would become those of the database.
   void expect_own_files() const;
 
+  // Whether the database has only this name. SQLite derives the names of -wal and -shm from it, so two processes that
+  // use different names of one file do not see each other's locks. hard_linked: it has a second hard link.
+  // mount_point: the file itself is a bind mount, so it also has the name of the mount's source. unknown: neither, as
+  // far as this system tells (no mount ids from statx, and no /proc). Requires that the database exists. Throws
+  // LockError.
+  enum class Naming { single, hard_linked, mount_point, unknown };
+  [[nodiscard]] Naming naming() const;
+  // Throws LockError(invalid_argument) for a database that has a second name.
+  void expect_single_name() const;
+
   // Creates the database, readable only by its owner, unless the file exists. Never changes an existing file. Throws
-  // LockError: invalid_argument for a network file system, or if the path is not a regular file; see also
-  // expect_own_files().
+  // LockError: invalid_argument for a network file system, if the path is not a regular file, or if the file has a
+  // second name; see also expect_own_files().
   void create_database() const;
 
  private:

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace syncguard {
@@ -115,12 +117,13 @@ class SqliteBackend : public Backend {
   asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
     async::expect_no_stop(limits.stop);
     auto findings = sqlite::check_path(path_);
-    const bool is_on_unfit_file_system = std::ranges::any_of(findings, [](const Finding& finding) {
-      return finding.check == "file system" && finding.verdict == Finding::Verdict::failure;
+    const bool is_refused = std::ranges::any_of(findings, [](const Finding& finding) {
+      return (finding.check == "file system" || finding.check == "names of the file") &&
+             finding.verdict == Finding::Verdict::failure;
     });
     // Opening the database would create it.
     std::error_code unreachable;
-    if (is_on_unfit_file_system || !std::filesystem::exists(path_, unreachable)) co_return findings;
+    if (is_refused || !std::filesystem::exists(path_, unreachable)) co_return findings;
     try {
       core::LatencyCheck latency_check;
       for (int i = 0; i < core::LatencyCheck::requests; ++i) {
@@ -149,6 +152,8 @@ class SqliteBackend : public Backend {
     co_await shared_->session.run(std::move(step), limits, sqlite::Session::Where::on_thread);
     co_return "the database " + path_.string() + (existed ? " already exists" : " was created");
   }
+
+  [[nodiscard]] std::string setup_script() const override { return sqlite::setup_script(); }
 
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
     return shared_->session.run([request](Store& store) { return store.clean_up(request); }, limits);
@@ -192,7 +197,14 @@ class SqliteBackend : public Backend {
 
 std::unique_ptr<Backend> make_sqlite_backend(SqliteOptions options, Log log) {
   if (options.path.empty()) throw LockError(ErrorCode::invalid_argument, "the SQLite backend needs a path");
-  return std::make_unique<SqliteBackend>(options, log);
+  try {
+    return std::make_unique<SqliteBackend>(options, log);
+  } catch (const std::system_error& error) {
+    throw LockError(ErrorCode::internal,
+                    std::string("cannot start a thread of the SQLite backend: ") + error.what() +
+                        "; raise the limit of threads (ulimit -u, or that of the container)",
+                    Effect::none, {.cause = std::current_exception()});
+  }
 }
 
 std::filesystem::path default_sqlite_path() {

@@ -17,12 +17,10 @@
 namespace syncguard::sqlite {
 namespace {
 
-constexpr StorageLimit storage_limit{.limit = 1700, .reserve = 0};
-
 std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
 Timestamp timestamp(std::int64_t millis) { return Timestamp(std::chrono::milliseconds(millis)); }
 
-std::string lock_key_of(const Key& key) { return lock_storage_key("", key, storage_limit); }
+std::string lock_key_of(const Key& key) { return lock_storage_key("", key, sqlite_storage_limit); }
 
 // Later than any clock's time, but the sum of two such values does not overflow.
 constexpr std::int64_t latest_millis = 9'000'000'000'000'000;
@@ -117,7 +115,7 @@ AcquireReply Store::acquire(const AcquireRequest& request, FenceSource fences) {
       const auto& [record, renewed_at] = *found;
       if (record.lock_id == request.lock_id) {
         remove_waiter(request.lock_id.view());
-        return Granted{record.fence, record.expires_at, record.expires_at - now};
+        return Granted{record.fence, record.expires_at, std::min(record.expires_at - now, request.ttl)};
       }
       const auto ttl = ttl_if_clock_was_set_back(*found, now);
       if (!ttl) return Contended{free_in(record.expires_at, now)};
@@ -133,7 +131,7 @@ AcquireReply Store::acquire(const AcquireRequest& request, FenceSource fences) {
       }
     }
 
-    const std::string fence_key = fence_storage_key("", lock_key, storage_limit);
+    const std::string fence_key = fence_storage_key("", lock_key, sqlite_storage_limit);
     const Fence fence =
         core::next_fence(fence_counter(fence_key), fences == FenceSource::clock ? core::clock_floor(now) : 0);
     const std::string fence_text = fence.str();
@@ -221,10 +219,14 @@ void Store::remove_if_long_dead(const Key& key) {
 }
 
 CleanupReply Store::clean_up(const CleanupRequest& request) {
+  if (request.mode == CleanupRequest::Mode::count) {
+    auto query = connection_.query(sql::count_expired);
+    query.bind(1, millis(core::removable_before(clock_(), request.older_than))).next();
+    return {.count = static_cast<std::size_t>(query.number(0))};
+  }
   return connection_.transaction(Durability::synced, [&]() -> CleanupReply {
     const auto before = core::removable_before(clock_(), request.older_than);
-    auto query =
-        connection_.query(request.mode == CleanupRequest::Mode::remove ? sql::remove_expired : sql::find_expired);
+    auto query = connection_.query(sql::remove_expired);
     query.bind(1, millis(before)).bind(2, static_cast<std::int64_t>(request.limit));
     CleanupReply reply;
     while (query.next()) ++reply.count;
@@ -270,7 +272,7 @@ KeyState Store::inspect(const Key& key) {
     KeyState state;
     state.now = clock_();
     if (const auto live = live_record(find(lock_key), state.now)) state.lock = listed(*live, lock_key);
-    state.fence = core::fence_of_counter(fence_counter(fence_storage_key("", lock_key, storage_limit)));
+    state.fence = core::fence_of_counter(fence_counter(fence_storage_key("", lock_key, sqlite_storage_limit)));
     return state;
   });
 }
@@ -292,7 +294,7 @@ bool Store::break_lock(const Key& key, Fence fence) {
 
 Fence Store::raise_fence(const Key& key, Fence fence) {
   return connection_.transaction(Durability::synced, [&] {
-    const std::string fence_key = fence_storage_key("", lock_key_of(key), storage_limit);
+    const std::string fence_key = fence_storage_key("", lock_key_of(key), sqlite_storage_limit);
     const auto counter = core::fence_of_counter(fence_counter(fence_key));
     if (counter >= fence) return counter;
     put_counter(fence_key, fence.value(), key);

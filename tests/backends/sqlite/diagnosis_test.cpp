@@ -19,8 +19,20 @@ TEST_F(SqliteDiagnosis, PassesOnceFileExists) {
   EXPECT_FALSE(std::filesystem::exists(path.parent_path())) << "diagnose() must create nothing";
   EXPECT_THAT(locks.setup(), ::testing::HasSubstr("was created"));
   EXPECT_THAT(locks.setup(), ::testing::HasSubstr("already exists"));
+  expect_fine(locks,
+              {"file system", "names of the file", "permissions of the file", "permissions of the folder", "reachable",
+               "latency", "writable", "journal", "schema", "integrity", "fences", "fence counters"});
+}
+
+TEST_F(SqliteDiagnosis, PassesAfterSetupScriptOfAdministrator) {
+  std::filesystem::create_directories(path.parent_path());
+  std::filesystem::permissions(path.parent_path(), std::filesystem::perms(0700));
+  auto locks = client();
+  for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(SqliteClient{path}(locks.setup_script())) << "it can be repeated";
+  std::filesystem::permissions(path, std::filesystem::perms(0600));
   expect_fine(locks, {"file system", "permissions of the file", "permissions of the folder", "reachable", "latency",
                       "writable", "journal", "schema", "integrity", "fences", "fence counters"});
+  EXPECT_TRUE(locks.try_acquire("key"));
 }
 
 TEST_F(SqliteDiagnosis, ReportsCountersAheadOfClock) {

@@ -95,7 +95,8 @@ TEST_F(SqliteSecurity, FilesOfAnotherUserInSharedFolderAreRejected) {
     }
     expect_in_child([&]() -> std::string {
       if (setuid(user) != 0) return "cannot become another user";
-      return client().try_acquire("key") ? "" : "the lock is not free";
+      const auto lease = client().try_acquire("key");
+      return lease ? "" : "the lock is not free";
     });
     std::filesystem::remove(path);
   }
@@ -269,7 +270,8 @@ TEST_F(SqliteSecurity, PipeAtJournalBlocksNothing) {
   ASSERT_EQ(mkfifo((path.string() + "-journal").c_str(), 0600), 0);
   expect_in_child([&]() -> std::string {
     alarm(60);
-    return client().try_acquire("key") ? "" : "the lock is not free";
+    const auto lease = client().try_acquire("key");
+    return lease ? "" : "the lock is not free";
   });
 }
 

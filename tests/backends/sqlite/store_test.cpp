@@ -12,6 +12,7 @@
 #include <linux/magic.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <string>
@@ -93,6 +94,63 @@ TEST_F(SqliteStore, EveryOperationAgreesOnLiveness) {
 
     EXPECT_EQ(std::holds_alternative<Extended>(store.extend(lock("extended"), 5s)), live);
     EXPECT_EQ(std::holds_alternative<Released>(store.release(lock("released"))), live);
+
+    lock("seen");
+    EXPECT_EQ(store.inspect("seen").lock.has_value(), live);
+    EXPECT_EQ(store.list({.prefix = "seen"}).locks.size(), live ? 1U : 0U);
+    EXPECT_EQ(store.break_lock("seen", Fence(1)), live);
+
+    const auto has_turn = [&](const LockId& waiter) {
+      return std::ranges::count(store.waiters_with_turn(), waiter.str()) == 1;
+    };
+    // Locks the key, and adds a waiter.
+    const auto wait_for = [&](const Key& key) {
+      lock(key);
+      const auto waiter = LockId::generate();
+      store.join(key, waiter);
+      return waiter;
+    };
+    (void)wait_for("free");
+    EXPECT_EQ(store.free_queues({sqlite::Store::stored_key("free")}).empty(), live);
+    const auto stalled = wait_for("stalled");
+    store.pass_stalled_turn("stalled");
+    EXPECT_EQ(has_turn(stalled), !live) << "only a free key has turns";
+
+    // As if the waiter had got its turn, and another client had then taken the key.
+    const auto give_turn = [&](const LockId& waiter) {
+      SqliteClient(fresh.path() / "locks.db")("UPDATE syncguard_locks_waiters SET turn_until_ms = ?1 WHERE waiter = ?2",
+                                              {std::to_string(time.time_since_epoch().count() + 10), waiter.str()});
+      EXPECT_TRUE(has_turn(waiter));
+    };
+    const auto joined = wait_for("joined");
+    give_turn(joined);
+    store.join("joined", joined);
+    EXPECT_EQ(has_turn(joined), !live) << "a waiter loses its turn if the key is held";
+    const auto first = wait_for("left");
+    const auto next = LockId::generate();
+    store.join("left", next);
+    give_turn(first);
+    store.leave("left", first);
+    EXPECT_EQ(has_turn(next), !live) << "a turn is passed on if the key is free";
+  }
+}
+
+TEST_F(SqliteStore, CleanupAgreesOnRemoval) {
+  for (const auto& [expires_at, now, removable] : removal_cases) {
+    SCOPED_TRACE(std::to_string(expires_at) + " at " + std::to_string(now));
+    const TemporaryFolder fresh;
+    Timestamp time{};
+    sqlite::Store store(fresh.path() / "locks.db", hooks(), [&] { return time; });
+    for (const Key& key : {Key("removed"), Key("removed one by one")}) {
+      time = Timestamp(std::chrono::milliseconds(expires_at) - 5s);
+      (void)store.acquire({key, LockId::generate(), 5s});
+    }
+    time = Timestamp(std::chrono::milliseconds(now));
+    const auto count = [&] { return store.clean_up({.mode = CleanupRequest::Mode::count}).count; };
+    EXPECT_EQ(count(), removable ? 2U : 0U);
+    store.remove_if_long_dead("removed one by one");
+    EXPECT_EQ(count(), removable ? 1U : 0U);
+    EXPECT_EQ(store.clean_up({}).count, removable ? 1U : 0U);
   }
 }
 

@@ -30,8 +30,8 @@ UPDATE syncguard_locks SET expires_at_ms = ?2, renewed_at_ms = ?3 WHERE lock_id 
 -- name: remove_lock
 DELETE FROM syncguard_locks WHERE lock_id = ?1
 
--- name: find_expired
-SELECT key FROM syncguard_locks WHERE expires_at_ms < ?1 ORDER BY expires_at_ms LIMIT ?2
+-- name: count_expired
+SELECT count(*) FROM syncguard_locks WHERE expires_at_ms < ?1
 
 -- name: remove_expired
 DELETE FROM syncguard_locks WHERE key IN (
