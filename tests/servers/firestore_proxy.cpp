@@ -61,6 +61,14 @@ RawReply forwarded(grpc::GenericStub& stub, const std::string& method, const grp
   return reply;
 }
 
+std::string bytes_of(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  (void)buffer.Dump(&slices);
+  for (const auto& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes;
+}
+
 grpc::ByteBuffer buffer_of(const std::string& message) {
   const grpc::Slice slice(message);
   return {&slice, 1};
@@ -189,6 +197,11 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
     const auto found = headers_.find(name);
     return found == headers_.end() ? "" : found->second;
   }
+  [[nodiscard]] std::string request(const std::string& method) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = requests_.find(method);
+    return found == requests_.end() ? "" : found->second;
+  }
   [[nodiscard]] int flooded() const {
     const std::lock_guard lock(mutex_);
     return flooded_;
@@ -283,6 +296,7 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
     {
       const std::lock_guard lock(mutex_);
       ++calls_[method];
+      requests_[method] = bytes_of(handler.request());
       script = script_;
     }
     const auto reply = handler.reply() ? *handler.reply() : script ? script(method) : forward();
@@ -346,6 +360,7 @@ class FirestoreProxy::Service : public grpc::CallbackGenericService {
   std::map<std::string, int> calls_;
   std::map<std::string, std::vector<grpc::StatusCode>> statuses_;
   std::map<std::string, std::string> headers_;
+  std::map<std::string, std::string> requests_;
   std::set<FeedableStream*> streams_;
 };
 
@@ -367,6 +382,7 @@ std::vector<grpc::StatusCode> FirestoreProxy::statuses(const std::string& method
   return service_->statuses(method);
 }
 std::string FirestoreProxy::header(const std::string& name) const { return service_->header(name); }
+std::string FirestoreProxy::request(const std::string& method) const { return service_->request(method); }
 int FirestoreProxy::streams() const {
   int count = 0;
   service_->for_each_stream([&](FeedableStream&) { ++count; });

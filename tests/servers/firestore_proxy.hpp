@@ -66,6 +66,8 @@ class FirestoreProxy {
   [[nodiscard]] std::vector<grpc::StatusCode> statuses(const std::string& method) const;
   // A header of the latest call.
   [[nodiscard]] std::string header(const std::string& name) const;
+  // The message of the latest call of a method.
+  [[nodiscard]] std::string request(const std::string& method) const;
 
   // How many Listen streams are open, and how many documents clients listen for on them.
   [[nodiscard]] int streams() const;

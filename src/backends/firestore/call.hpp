@@ -4,6 +4,8 @@
 #include "async/event.hpp"
 #include "os/threads.hpp"
 
+#include <syncguard/boot_clock.hpp>
+
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
@@ -12,7 +14,6 @@
 #include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/client_callback.h>
 
-#include <chrono>
 #include <memory>
 #include <new>
 #include <stop_token>
@@ -39,7 +40,7 @@ template <typename Response>
 struct Answer {
   grpc::Status status;
   std::vector<Response> responses;
-  std::chrono::steady_clock::time_point sent_at{};
+  BootClock::time_point sent_at{};
   std::size_t bytes = 0;
   // The reply exceeded the limits, and the call was canceled.
   bool is_too_large = false;
@@ -66,7 +67,7 @@ Answer<Response> ask(const std::shared_ptr<grpc::Channel>& channel, Method<Reque
                      grpc::ClientContext& context, const Request& request, const std::stop_token& stop) {
   grpc::CompletionQueue events;
   Answer<Response> answer{
-      .status = {}, .responses = {}, .sent_at = std::chrono::steady_clock::now(), .bytes = 0, .is_too_large = false};
+      .status = {}, .responses = {}, .sent_at = BootClock::now(), .bytes = 0, .is_too_large = false};
   Response incoming;
   const std::unique_ptr<grpc::ClientAsyncReaderWriter<Request, Response>> exchange =
       Stub<Request, Response>(channel).PrepareCall(&context, method.name, &events);
@@ -121,7 +122,7 @@ class Call : public grpc::ClientBidiReactor<Request, Response>,
 
   void start(const std::shared_ptr<grpc::Channel>& channel, Method<Request, Response> method) {
     self_ = this->shared_from_this();
-    answer.sent_at = std::chrono::steady_clock::now();
+    answer.sent_at = BootClock::now();
     Stub<Request, Response>(channel).PrepareBidiStreamingCall(&context, method.name, {}, this);
     this->StartWriteLast(&request_, {});
     this->StartRead(&incoming_);

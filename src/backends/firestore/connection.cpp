@@ -61,9 +61,12 @@ const std::shared_ptr<grpc::Channel>& unconnected_channel() {
 // Finds credentials, which may take a request to the metadata server. gRPC connects the channel at the first call.
 OpenChannel open_channel(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
   const auto found =
-      endpoint.is_emulator ? DefaultCredentials{grpc::InsecureChannelCredentials(), ""} : find_default_credentials();
+      endpoint.is_emulator ? Credentials{grpc::InsecureChannelCredentials(), ""}
+      : endpoint.credentials.empty()
+          ? find_default_credentials(endpoint.allow_endpoint)
+          : make_credentials(endpoint.credentials, "FirestoreOptions::credentials", endpoint.allow_endpoint);
   if (!unconnected_channel()) throw LockError(ErrorCode::internal, "gRPC cannot start its threads");
-  return {grpc::CreateCustomChannel(endpoint.address, found.credentials, channel_arguments(endpoint, timeout)),
+  return {grpc::CreateCustomChannel(endpoint.address, found.channel, channel_arguments(endpoint, timeout)),
           found.quota_project};
 }
 

@@ -19,11 +19,15 @@ namespace syncguard::firestore {
 
 // The address of Firestore, and the database.
 struct Endpoint {
-  // host:port. An emulator is used in plain text, Firestore over TLS with Google's default credentials.
+  // host:port. An emulator is used in plain text, Firestore over TLS with credentials.
   std::string address;
   bool is_emulator = false;
   std::string project;
   std::string database;
+  // The contents of a credentials file. If empty: Google's default credentials.
+  std::string credentials;
+  // The host outside googleapis.com, if any, that may receive tokens.
+  std::string allow_endpoint;
 
   [[nodiscard]] std::string database_name() const { return "projects/" + project + "/databases/" + database; }
 };

@@ -1,10 +1,11 @@
 #include "backends/firestore/diagnosis.hpp"
 
+#include "core/causes.hpp"
 #include "core/findings.hpp"
-#include "os/clocks.hpp"
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,17 +35,26 @@ asio::awaitable<bool> has_index(std::function<asio::awaitable<void>()> query) {
   co_return false;
 }
 
+Finding clock_skew(const HostTime& time) {
+  if (!time.is_reliable()) {
+    return failure("clock skew", core::message_of(unreliable_clock(time)),
+                   "until then, no locks are granted or extended");
+  }
+  return core::skew(time.skew->certain());
+}
+
 // Tries all operations that locks need, on documents that do not exist.
 asio::awaitable<void> examine(Session& session, const Names::OfKey& names, const LockId& id, CallLimits limits,
                               std::vector<Finding>& findings) {
-  core::LatencyCheck latency_check(core::HostClock::decides_expiry);
+  core::LatencyCheck latency_check;
   for (int i = 0; i < core::LatencyCheck::requests; ++i) {
     std::vector<std::string> wanted = {names.lock, names.counter};
     const auto sent_at = steady_clock::now();
     co_await session.read(std::move(wanted), limits);
-    latency_check.add(steady_clock::now() - sent_at, session.clock_skew());
+    latency_check.add(steady_clock::now() - sent_at, std::nullopt);
   }
   latency_check.report(findings);
+  findings.push_back(clock_skew(session.host_time()));
 
   const auto find = [&]() -> asio::awaitable<void> { co_await session.find(id, limits); };
   if (co_await has_index(find)) {
@@ -79,10 +89,10 @@ asio::awaitable<void> examine(Session& session, const Names::OfKey& names, const
 
 // The fences of a collection are text of 15 digits: the last in their order is the highest.
 asio::awaitable<Finding> examine_counters(Session& session, CallLimits limits) {
-  const auto server_now = os::system_now() - session.clock_skew().value_or(std::chrono::milliseconds(0));
+  const auto time = session.host_time();
   try {
     const auto counters = co_await session.find_highest_counter(limits);
-    co_return core::fence_counters(counters.empty() ? 0 : counter_of(counters.front()).value(), server_now);
+    co_return core::fence_counters(counters.empty() ? 0 : counter_of(counters.front()).value(), time.server_now());
   } catch (const LockError& error) {
     // A missing index, or a document that is not a counter.
     if (error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::internal) throw;

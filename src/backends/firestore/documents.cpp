@@ -12,11 +12,9 @@ namespace syncguard::firestore {
 
 namespace {
 
-constexpr StorageLimit id_limit{.limit = 1500, .reserve = 0};
-
 // Firestore's documented rules for the ids of documents and collections.
 bool is_legal_id(std::string_view id) {
-  if (id.empty() || id.size() > id_limit.limit || id == "." || id == "..") return false;
+  if (id.empty() || id.size() > firestore_storage_limit.limit || id == "." || id == "..") return false;
   if (id.size() >= 4 && id.starts_with("__") && id.ends_with("__")) return false;
   return id.find('/') == std::string_view::npos;
 }
@@ -42,9 +40,8 @@ void check_collection(std::string_view path, const char* option) {
 }
 
 const wire::Value& field(const wire::Document& document, const std::string& name) {
-  static const wire::Value none;
   const auto found = document.fields().find(name);
-  return found == document.fields().end() ? none : found->second;
+  return found == document.fields().end() ? wire::Value::default_instance() : found->second;
 }
 
 std::string text(const wire::Document& document, const std::string& name) {
@@ -93,11 +90,11 @@ Names::Names(const std::string& database, const std::string& collection, const s
 
 Names::OfKey Names::of(const Key& key) const {
   const auto id = document_id(key);
-  return {.lock = locks_ + id, .counter = counters_ + fence_storage_key("", id, id_limit)};
+  return {.lock = locks_ + id, .counter = counters_ + fence_storage_key("", id, firestore_storage_limit)};
 }
 
 std::string document_id(const Key& key) {
-  auto id = lock_storage_key("", key, id_limit);
+  auto id = lock_storage_key("", key, firestore_storage_limit);
   return is_legal_id(id) ? id : storage_hash(id);
 }
 
@@ -221,6 +218,19 @@ wire::RunQueryRequest expired_request(const Names& names, Timestamp before, std:
   auto request = query_request(names, "expiresAtMs", Filter::LESS_THAN);
   value_in(request).set_integer_value(before.time_since_epoch().count());
   request.mutable_structured_query()->mutable_limit()->set_value(static_cast<std::int32_t>(limit));
+  return request;
+}
+
+wire::RunAggregationQueryRequest count_expired_request(const Names& names, Timestamp before) {
+  auto query = query_request(names, "expiresAtMs", Filter::LESS_THAN);
+  value_in(query).set_integer_value(before.time_since_epoch().count());
+  wire::RunAggregationQueryRequest request;
+  request.set_parent(query.parent());
+  auto& aggregation = *request.mutable_structured_aggregation_query();
+  *aggregation.mutable_structured_query() = std::move(*query.mutable_structured_query());
+  auto& count = *aggregation.add_aggregations();
+  count.mutable_count();
+  count.set_alias("count");
   return request;
 }
 

@@ -70,6 +70,8 @@ wire::BatchGetDocumentsRequest read_request(const std::string& database, const s
 wire::RunQueryRequest find_request(const Names& names, const LockId& id);
 // Finds locks that expired before the given time, oldest first.
 wire::RunQueryRequest expired_request(const Names& names, Timestamp before, std::size_t limit);
+// Counts them, under the name `count`.
+wire::RunAggregationQueryRequest count_expired_request(const Names& names, Timestamp before);
 // Finds the highest counter.
 wire::RunQueryRequest highest_counter_request(const Names& names);
 // Finds locks in the order of their keys: after the cursor, or from the prefix on if the cursor is empty.

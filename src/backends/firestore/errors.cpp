@@ -88,7 +88,10 @@ LockError commit_error(const grpc::Status& status) {
 }
 
 bool is_token_failure(const grpc::Status& status, const grpc::ClientContext& context) {
-  if (status.error_code() != grpc::StatusCode::UNKNOWN) return false;
+  // What gRPC 1.51 says if our own credentials, those of an impersonated account, fail.
+  const bool is_own_failure = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+                              status.error_message().starts_with("Getting metadata from plugin failed");
+  if (status.error_code() != grpc::StatusCode::UNKNOWN && !is_own_failure) return false;
   // Once a call is assigned to a connection, peer() is an address. Before that, it is the channel's target.
   const auto peer = context.peer();
   return !peer.starts_with("ipv4:") && !peer.starts_with("ipv6:") && !peer.starts_with("unix:");

@@ -18,7 +18,8 @@ LockError read_error(const grpc::Status& status);
 LockError commit_error(const grpc::Status& status);
 
 // Whether a call failed because no access token could be obtained. That is the only reason for the status UNKNOWN
-// before a call is sent; a status from the server comes with the address of a peer.
+// before a call is sent, and UNAVAILABLE has a message of its own then; a status from the server comes with the address
+// of a peer.
 bool is_token_failure(const grpc::Status& status, const grpc::ClientContext& context);
 LockError token_error(const grpc::Status& status);
 

@@ -1,5 +1,6 @@
 #include "async/spawn.hpp"
 #include "backends/firestore/backoff_after_release.hpp"
+#include "backends/firestore/credentials.hpp"
 #include "backends/firestore/diagnosis.hpp"
 #include "backends/firestore/session.hpp"
 #include "backends/firestore/wake_listener.hpp"
@@ -25,6 +26,7 @@ namespace {
 
 using firestore::Connection;
 using firestore::Endpoint;
+using firestore::HostTime;
 using firestore::Names;
 using firestore::Session;
 using firestore::WakeListener;
@@ -36,6 +38,9 @@ using std::chrono::steady_clock;
 // How often an operation is repeated after a conflict, and the maximum delay before the first repetition.
 constexpr int max_retries = 5;
 constexpr std::chrono::microseconds retry_delay{10'000};
+
+// How often an operation reads its documents until the replies show that this host's clock is reliable.
+constexpr int max_clock_checks = 3;
 
 constexpr milliseconds default_operation_timeout{5000};
 constexpr milliseconds default_connect_timeout{10'000};
@@ -60,6 +65,17 @@ asio::awaitable<Result> retry_on_conflict(Attempt attempt, CallLimits limits) {
   }
 }
 
+// Calls read until its result has a reliable time. One slow reply proves little about the clock, but another one may
+// prove enough. Throws LockError(service_unavailable).
+template <typename Result, typename Read>
+asio::awaitable<Result> with_reliable_clock(Read read) {
+  for (int check = 1;; ++check) {
+    auto result = co_await read();
+    if (result.time.is_reliable()) co_return result;
+    if (check == max_clock_checks || result.time.is_wrong()) throw firestore::unreliable_clock(result.time);
+  }
+}
+
 // The documents that are read before a lock is granted.
 struct LockAndCounter {
   std::optional<Document> lock_document;
@@ -67,11 +83,10 @@ struct LockAndCounter {
   std::optional<LockRecord> lock;
   // The newest fence: the counter's, or the lock's if the counter was tampered with.
   Fence newest_fence;
-  // This host's time after the read, and Firestore's time, as far as it is known.
-  Timestamp now;
-  Timestamp server_now;
+  // This host's time after the read.
+  HostTime time;
 
-  [[nodiscard]] bool is_held() const { return lock && is_live(lock->expires_at, now); }
+  [[nodiscard]] bool is_held() const { return lock && is_live(lock->expires_at, time.now); }
 };
 
 class FirestoreTicket : public WaitTicket {
@@ -120,7 +135,11 @@ class FirestoreBackend : public Backend {
             .time_authority = TimeAuthority::client,
             .operation_timeout = operation_timeout_};
   }
-  [[nodiscard]] std::optional<milliseconds> clock_skew() const noexcept override { return session_->clock_skew(); }
+  [[nodiscard]] std::optional<milliseconds> clock_skew() const noexcept override {
+    const auto skew = session_->host_time().skew;
+    if (!skew) return std::nullopt;
+    return skew->certain();
+  }
   [[nodiscard]] std::size_t connections() const noexcept override { return connection_->is_connected() ? 1 : 0; }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& given) override {
@@ -155,7 +174,7 @@ class FirestoreBackend : public Backend {
     if (cleanup_in_is_locked_ && is_removable(lock.expires_at, now) &&
         cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
       const auto executor = co_await asio::this_coro::executor;
-      auto clean_up = remove_in_background(session_, log_, *document, steady_clock::now() + operation_timeout_);
+      auto clean_up = remove_if_long_dead(session_, log_, document->name(), steady_clock::now() + operation_timeout_);
       async::spawn(executor, std::move(clean_up));
     }
     co_return is_live(lock.expires_at, now);
@@ -194,6 +213,11 @@ class FirestoreBackend : public Backend {
 
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& given) override {
     const auto limits = connection_->with_time_to_connect(given);
+    if (request.mode == CleanupRequest::Mode::count) {
+      const auto before = core::removable_before(session_->now(), request.older_than);
+      const auto count = co_await session_->count_expired(before, limits);
+      co_return CleanupReply{.count = count};
+    }
     const auto attempt = [&] { return try_to_clean_up(request, limits); };
     co_return co_await retry_on_conflict<CleanupReply>(attempt, limits);
   }
@@ -222,7 +246,7 @@ class FirestoreBackend : public Backend {
     KeyState state;
     if (read.is_held()) state.lock = core::listed(*read.lock, std::nullopt);
     state.fence = read.newest_fence;
-    state.now = read.now;
+    state.now = read.time.now;
     co_return state;
   }
 
@@ -254,23 +278,24 @@ class FirestoreBackend : public Backend {
       const auto wait = backoff_.remaining_backoff(names.lock, begun);
       if (wait > wait.zero()) co_return Contended{wait};
     }
-    const auto read = co_await read_lock_and_counter(names, limits);
-    session_->require_synchronized_clock(Session::Purpose::grant);
+    const auto read_once = [&] { return read_lock_and_counter(names, limits); };
+    const auto read = co_await with_reliable_clock<LockAndCounter>(read_once);
     if (read.is_held()) {
       const auto& lock = *read.lock;
       if (lock.lock_id == request.lock_id) {
         // At most the requested time, even if the document was modified.
-        co_return Granted{lock.fence, lock.expires_at, std::min(lock.expires_at - read.now, request.ttl)};
+        co_return Granted{lock.fence, lock.expires_at,
+                          std::min(read.time.remaining_until(lock.expires_at), request.ttl)};
       }
       backoff_.observed_holder(names.lock, lock.lock_id);
-      co_return Contended{std::min(recheck_in(names.lock), free_in(lock.expires_at, read.now))};
+      co_return Contended{std::min(recheck_in(names.lock), free_in(lock.expires_at, read.time.now))};
     }
-    const auto floor = fences_ == FenceSource::clock ? core::clock_floor(read.server_now) : 0;
+    const auto floor = fences_ == FenceSource::clock ? core::clock_floor(read.time.server_now()) : 0;
     const auto fence = core::next_fence(read.newest_fence.value(), floor);
     const LockRecord lock{.key = request.key,
                           .lock_id = request.lock_id,
-                          .expires_at = read.now + request.ttl,
-                          .acquired_at = read.now,
+                          .expires_at = read.time.now + request.ttl,
+                          .acquired_at = read.time.now,
                           .fence = fence,
                           .holder = request.holder};
     std::vector<Write> writes;
@@ -279,7 +304,7 @@ class FirestoreBackend : public Backend {
         firestore::put(firestore::counter_document(names.counter, fence, request.key), read.counter_document));
     if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
     backoff_.granted(names.lock, request.lock_id, steady_clock::now() - begun);
-    co_return Granted{fence, lock.expires_at, request.ttl};
+    co_return Granted{fence, lock.expires_at, read.time.remaining_until(lock.expires_at)};
   }
 
   // A waiter that was just notified of a deletion but finds the lock taken again, probably by the client that released
@@ -327,34 +352,30 @@ class FirestoreBackend : public Backend {
 
   asio::awaitable<std::optional<ExtendReply>> try_to_extend(const LockId& id, milliseconds ttl,
                                                             const CallLimits& limits) {
-    auto found = co_await find(id, limits);
-    session_->require_synchronized_clock(Session::Purpose::extend);
+    const auto find_once = [&] { return find(id, limits); };
+    auto found = co_await with_reliable_clock<Found>(find_once);
     if (!found.lock) co_return found.missing;
-    const auto expires_at = found.now + ttl;
+    const auto expires_at = found.time.now + ttl;
     found.clean_up.push_back(firestore::change_expiry(found.document, expires_at));
     if (!co_await session_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
-    co_return Extended{expires_at, ttl};
+    co_return Extended{expires_at, found.time.remaining_until(expires_at)};
   }
 
   asio::awaitable<std::optional<CleanupReply>> try_to_clean_up(const CleanupRequest& request,
                                                                const CallLimits& limits) {
-    const auto before = core::removable_before(session_->now(), request.older_than);
-    const auto documents = co_await session_->find_expired(before, request.limit, limits);
-    // This host's clock decides which locks have expired, so it must be correct.
-    session_->require_synchronized_clock(Session::Purpose::extend);
+    const auto find_once = [&] { return find_expired(request, limits); };
+    const auto expired = co_await with_reliable_clock<Expired>(find_once);
+    const auto before = core::removable_before(expired.time.now, request.older_than);
     std::vector<Write> writes;
-    for (const auto& document : documents) {
-      // The query result is not trusted; documents that are not locks stay.
+    for (const auto& document : expired.documents) {
+      // The query result is not trusted, nor the time before it; documents that are not locks stay.
       const auto lock = lock_or_nothing(document);
       if (lock && lock->expires_at < before) writes.push_back(firestore::remove(document));
     }
     const CleanupReply reply{
         .count = writes.size(),
-        .more = !writes.empty() && documents.size() >= std::min(request.limit, Session::max_expired)};
-    if (request.mode == CleanupRequest::Mode::remove && !writes.empty() &&
-        !co_await session_->commit(std::move(writes), limits)) {
-      co_return std::nullopt;
-    }
+        .more = !writes.empty() && expired.documents.size() >= std::min(request.limit, Session::max_expired)};
+    if (!writes.empty() && !co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
     co_return reply;
   }
 
@@ -391,8 +412,7 @@ class FirestoreBackend : public Backend {
     std::vector<std::string> wanted = {names.lock, names.counter};
     auto documents = co_await session_->read(std::move(wanted), limits);
     LockAndCounter read;
-    read.now = session_->now();
-    read.server_now = read.now - session_->clock_skew().value_or(milliseconds::zero());
+    read.time = session_->host_time();
     if (documents[0]) read.lock = firestore::record_of(*documents[0]);
     if (documents[1]) read.newest_fence = firestore::counter_of(*documents[1]);
     if (read.lock) read.newest_fence = std::max(read.newest_fence, read.lock->fence);
@@ -408,7 +428,8 @@ class FirestoreBackend : public Backend {
     Missing missing = Missing::not_found;
     // Removes dead documents with the same id.
     std::vector<Write> clean_up;
-    Timestamp now;
+    // This host's time after the query.
+    HostTime time;
   };
 
   // If several documents have the same id, those that are not locks must not hide the one that is.
@@ -423,7 +444,7 @@ class FirestoreBackend : public Backend {
   asio::awaitable<Found> find(const LockId& id, const CallLimits& limits) {
     auto documents = co_await session_->find(id, limits);
     Found found;
-    found.now = session_->now();
+    found.time = session_->host_time();
     if (documents.size() > 1) {
       log_.warn("duplicate-lock-id",
                 "several documents of the lock collection have the same lockId: another program writes there");
@@ -433,13 +454,15 @@ class FirestoreBackend : public Backend {
       auto lock = documents.size() == 1 ? std::optional(firestore::record_of(document)) : lock_or_nothing(document);
       // The query result is not trusted.
       if (!lock || lock->lock_id != id) continue;
-      if (is_live(lock->expires_at, found.now)) {
+      if (is_live(lock->expires_at, found.time.now)) {
         ++live;
         found.lock = std::move(lock);
         found.document = std::move(document);
       } else {
         found.missing = Missing::expired;
-        if (is_removable(lock->expires_at, found.now)) found.clean_up.push_back(firestore::remove(document));
+        if (found.time.is_reliable() && is_removable(lock->expires_at, found.time.now)) {
+          found.clean_up.push_back(firestore::remove(document));
+        }
       }
     }
     if (live > 1) {
@@ -450,11 +473,41 @@ class FirestoreBackend : public Backend {
     co_return found;
   }
 
-  static asio::awaitable<void> remove_in_background(std::shared_ptr<Session> session, Log log, Document document,
-                                                    steady_clock::time_point deadline) {
+  // Documents that had expired by this host's clock before the query, and the time after it.
+  struct Expired {
+    std::vector<Document> documents;
+    HostTime time;
+  };
+
+  asio::awaitable<Expired> find_expired(const CleanupRequest& request, const CallLimits& limits) {
+    const auto before = core::removable_before(session_->now(), request.older_than);
+    Expired expired;
+    expired.documents = co_await session_->find_expired(before, request.limit, limits);
+    expired.time = session_->host_time();
+    co_return expired;
+  }
+
+  // A document and this host's time after it was read.
+  struct ReadDocument {
+    std::optional<Document> document;
+    HostTime time;
+  };
+
+  static asio::awaitable<ReadDocument> read_document(Session& session, const std::string& name, CallLimits limits) {
+    std::vector<std::string> wanted = {name};
+    auto documents = co_await session.read(std::move(wanted), limits);
+    co_return ReadDocument{.document = std::move(documents[0]), .time = session.host_time()};
+  }
+
+  // Runs in the background. It reads the lock again, so that it can wait until the clock is known to be reliable.
+  static asio::awaitable<void> remove_if_long_dead(std::shared_ptr<Session> session, Log log, std::string name,
+                                                   steady_clock::time_point deadline) {
     try {
-      std::vector<Write> writes = {firestore::remove(document)};
       const CallLimits limits{{}, deadline};
+      const auto read_once = [&] { return read_document(*session, name, limits); };
+      const auto read = co_await with_reliable_clock<ReadDocument>(read_once);
+      if (!read.document || !is_removable(firestore::record_of(*read.document).expires_at, read.time.now)) co_return;
+      std::vector<Write> writes = {firestore::remove(*read.document)};
       co_await session->commit(std::move(writes), limits);
     } catch (const std::exception& error) {
       log.debug(std::string("a background request failed: ") + error.what());
@@ -490,30 +543,10 @@ void check_name(const std::string& name, const std::string& what) {
     refuse(what + " must consist of letters, digits and characters such as '-', '.' and ':', or be '(default)'");
 }
 
-// The host of "host" or "host:port", in lower case. nullopt for the other forms of targets that gRPC accepts, because
-// they can resolve to other hosts.
-std::optional<std::string> host_of(const std::string& endpoint) {
-  const auto colon = endpoint.rfind(':');
-  const bool has_port = colon != std::string::npos && !endpoint.ends_with(']');
-  auto host = endpoint.substr(0, has_port ? colon : std::string::npos);
-  const auto port = has_port ? std::string_view(endpoint).substr(colon + 1) : std::string_view("443");
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  if (port.empty() || !std::ranges::all_of(port, is_digit)) return std::nullopt;
-  std::ranges::transform(host, host.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-  const bool is_ipv6 = host.starts_with('[') && host.ends_with(']');
-  const bool legal = !host.empty() && std::ranges::all_of(host, [&](char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || c == '.' || c == '-' ||
-           (is_ipv6 && (c == ':' || c == '[' || c == ']'));
-  });
-  return legal ? std::optional(host) : std::nullopt;
-}
-
 // The host of the endpoint receives an access token, which is valid for more than locks.
 void check_endpoint(const FirestoreOptions& options) {
-  const auto host = host_of(options.endpoint);
-  if (!host) refuse("endpoint must be HOST or HOST:PORT; omit it for Firestore itself");
-  if (host->ends_with(".googleapis.com")) return;
-  if (options.allow_endpoint == options.endpoint || options.allow_endpoint == *host) return;
+  if (!firestore::host_of(options.endpoint)) refuse("endpoint must be HOST or HOST:PORT; omit it for Firestore itself");
+  if (firestore::may_receive_tokens(options.endpoint, options.allow_endpoint)) return;
   refuse(
       "endpoint is not a host of googleapis.com and would receive a Google Cloud access token: if that is intended, "
       "repeat it as allow_endpoint");
@@ -553,7 +586,9 @@ std::unique_ptr<Backend> make_firestore_backend(FirestoreOptions options, Log lo
   Endpoint endpoint{.address = emulated ? options.emulator : options.endpoint,
                     .is_emulator = emulated,
                     .project = options.project,
-                    .database = options.database};
+                    .database = options.database,
+                    .credentials = options.credentials,
+                    .allow_endpoint = options.allow_endpoint};
   return std::make_unique<FirestoreBackend>(options, std::move(endpoint), std::move(log));
 }
 

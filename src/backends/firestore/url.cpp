@@ -29,7 +29,6 @@ FirestoreOptions options_of(BackendUrl& url) {
   options.emulator = url.take_text("emulator").value_or("");
   options.endpoint = url.take_text("endpoint").value_or(options.endpoint);
   options.allow_endpoint = url.take_text("allow_endpoint").value_or("");
-  if (url.take_choice("clock_policy", {"warn", "block"}) == "block") options.clock_policy = ClockPolicy::block;
   options.operation_timeout = url.take_duration("operation_timeout");
   options.connect_timeout = url.take_duration("connect_timeout");
   options.fences = take_fences(url);

@@ -1,6 +1,7 @@
 // Which Google Cloud credentials are used, and which errors unusable ones cause. The test's own TLS server takes the
 // place of Firestore.
 
+#include "core/encodings.hpp"
 #include "scripted_documents.hpp"
 #include "servers/certificates.hpp"
 #include "servers/child_process.hpp"
@@ -19,6 +20,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <atomic>
 #include <cstdlib>
@@ -36,6 +38,8 @@ namespace syncguard::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
@@ -71,22 +75,32 @@ struct FirestoreCredentials : public ::testing::Test {
            source + "}";
   }
   // Credentials with a private key, which sign their own tokens.
-  [[nodiscard]] std::string service_account(const std::string& more = "") const {
+  [[nodiscard]] std::string service_account(const std::string& more = "", const std::string& account = "a") const {
     const auto key = folder.path() / "account.key";
     run_program({"openssl", "genrsa", "-traditional", "-out", key.string(), "2048"}, folder.path() / "openssl.log");
     std::ostringstream pem;
     pem << std::ifstream(key).rdbuf();
     return R"({"type":"service_account","private_key_id":"1","client_id":"1",)"
-           R"("client_email":"a@project.iam.gserviceaccount.com","private_key":")" +
+           R"("client_email":")" +
+           account + R"(@project.iam.gserviceaccount.com","private_key":")" +
            std::regex_replace(pem.str(), std::regex("\n"), "\\n") + "\"" + more + "}";
   }
   [[nodiscard]] Locks client() const {
     return open_with_long_timeout("firestore://project?allow_endpoint=localhost&endpoint=localhost:" +
                                   std::to_string(server.port()));
   }
+  // A client with credentials in code.
+  [[nodiscard]] Locks client_with(const std::string& credentials) const {
+    FirestoreOptions options;
+    options.project = "project";
+    options.endpoint = "localhost:" + std::to_string(server.port());
+    options.allow_endpoint = "localhost";
+    options.credentials = credentials;
+    return Locks(make_firestore_backend(options), with_long_timeout());
+  }
   // The error of is_locked().
-  [[nodiscard]] LockError error() const {
-    auto locks = client();
+  [[nodiscard]] LockError error() const { return error(client()); }
+  [[nodiscard]] static LockError error(const Locks& locks) {
     const auto thrown = error_of([&] { (void)locks.is_locked("key"); });
     EXPECT_TRUE(thrown);
     return thrown.value_or(LockError(ErrorCode::internal, "nothing was thrown"));
@@ -136,8 +150,7 @@ TEST_F(FirestoreCredentials, UnknownServerFailureIsNotAFailedToken) {
 }
 
 TEST_F(FirestoreCredentials, UnsupportedCredentialTypesAreRejectedByName) {
-  for (const std::string type :
-       {"impersonated_service_account", "external_account_authorized_user", "gdch_service_account"}) {
+  for (const std::string type : {"external_account_authorized_user", "gdch_service_account"}) {
     use(R"({"type":")" + type + R"(","source_credentials":{"type":"authorized_user"}})");
     const auto thrown = error();
     EXPECT_EQ(thrown.code(), ErrorCode::auth_failed);
@@ -193,6 +206,160 @@ TEST_F(FirestoreCredentials, QuotaProjectIsSentWithEveryCall) {
   setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "not a\nname", 1);
   EXPECT_THAT(error().what(), HasSubstr("quota project"));
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Credentials in code
+
+// The account that signed a token: a service account signs its tokens itself. The claims are the token's second part.
+std::string signer_of(const std::string& authorization) {
+  const auto begin = authorization.find('.') + 1;
+  std::string claims;
+  unsigned bits = 0;
+  unsigned count = 0;
+  for (const char c : authorization.substr(begin, authorization.rfind('.') - begin)) {
+    const auto value = core::base64url_alphabet.find(c);
+    if (value == std::string_view::npos) break;  // padding
+    bits = bits << 6U | static_cast<unsigned>(value);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    claims += static_cast<char>(bits >> count & 0xffU);
+  }
+  return nlohmann::json::parse(claims).at("iss").get<std::string>();
+}
+
+TEST_F(FirestoreCredentials, TwoClientsOfOneProcessUseTwoAccounts) {
+  server.set_script([](const std::string&) { return answer_missing({"locks/key"}); });
+  const auto one = client_with(service_account("", "one"));
+  const auto two = client_with(service_account(R"(,"quota_project_id":"payer")", "two"));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(one.is_locked("key"));
+    EXPECT_EQ(signer_of(server.header("authorization")), "one@project.iam.gserviceaccount.com");
+    EXPECT_EQ(server.header("x-goog-user-project"), "");
+    EXPECT_FALSE(two.is_locked("key"));
+    EXPECT_EQ(signer_of(server.header("authorization")), "two@project.iam.gserviceaccount.com");
+    EXPECT_EQ(server.header("x-goog-user-project"), "payer");
+  }
+}
+
+TEST_F(FirestoreCredentials, CredentialsInCodeReplaceThoseOfTheEnvironment) {
+  server.set_script([](const std::string&) { return answer_missing({"locks/key"}); });
+  use(service_account("", "environment"));
+  EXPECT_FALSE(client_with(service_account("", "code")).is_locked("key"));
+  EXPECT_EQ(signer_of(server.header("authorization")), "code@project.iam.gserviceaccount.com");
+  EXPECT_FALSE(client().is_locked("key"));
+  EXPECT_EQ(signer_of(server.header("authorization")), "environment@project.iam.gserviceaccount.com");
+}
+
+TEST_F(FirestoreCredentials, UnusableCredentialsInCodeAreRejectedAndNeverRepeated) {
+  use(service_account());
+  const std::string secret = "MIIEpAIBAAKCAQEA";
+  for (const std::string& unusable :
+       {secret, R"({"type":"service_account","private_key":")" + secret + "\"}",
+        R"({"type":"authorized_user","refresh_token":")" + secret + "\"}",
+        R"({"type":"external_account","audience":")" + secret + "\"}", R"({"type":"other","key":")" + secret + "\"}"}) {
+    const auto thrown = error(client_with(unusable));
+    EXPECT_EQ(thrown.code(), ErrorCode::auth_failed) << unusable;
+    EXPECT_THAT(thrown.what(), AllOf(HasSubstr("FirestoreOptions::credentials"), Not(HasSubstr(secret))));
+  }
+  EXPECT_EQ(server.calls(), 0) << "the account of the environment is another one";
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Impersonated service accounts
+
+struct FirestoreImpersonation : public FirestoreCredentials {
+  std::atomic<std::chrono::seconds> token_lifetime{1h};
+  std::atomic<int> tokens{0};
+  std::mutex mutex;
+  std::string source;
+
+  FirestoreImpersonation() {
+    server.set_script([this](const std::string& method) {
+      if (method != "GenerateAccessToken") return answer_missing({"locks/key"});
+      {
+        const std::lock_guard lock(mutex);
+        source = signer_of(server.header("authorization"));
+      }
+      wire::GenerateAccessTokenResponse response;
+      response.set_access_token("token-" + std::to_string(++tokens));
+      *response.mutable_expire_time() = wire_time(system_now() + token_lifetime.load());
+      return FirestoreProxy::answer({response.SerializeAsString()});
+    });
+  }
+
+  [[nodiscard]] std::string impersonated(const std::string& more = "") const {
+    return R"({"type":"impersonated_service_account","service_account_impersonation_url":"https://localhost:)" +
+           std::to_string(server.port()) +
+           R"(/v1/projects/-/serviceAccounts/robot@project.iam.gserviceaccount.com:generateAccessToken",)"
+           R"("source_credentials":)" +
+           service_account(R"(,"quota_project_id":"payer")", "source") + more + "}";
+  }
+};
+
+TEST_F(FirestoreImpersonation, CallsAreMadeAsTheImpersonatedAccount) {
+  use(impersonated(R"(,"delegates":["middle@project.iam.gserviceaccount.com"])"));
+  const auto locks = client();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(locks.is_locked("key"));
+    EXPECT_EQ(server.header("authorization"), "Bearer token-1") << "a token is used until it expires";
+  }
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(source, "source@project.iam.gserviceaccount.com");
+  wire::GenerateAccessTokenRequest request;
+  ASSERT_TRUE(request.ParseFromString(server.request("GenerateAccessToken")));
+  EXPECT_EQ(request.name(), "projects/-/serviceAccounts/robot@project.iam.gserviceaccount.com");
+  EXPECT_THAT(request.delegates(), ElementsAre("projects/-/serviceAccounts/middle@project.iam.gserviceaccount.com"));
+  EXPECT_THAT(request.scope(), ElementsAre("https://www.googleapis.com/auth/cloud-platform"));
+  EXPECT_EQ(request.lifetime().seconds(), 3600);
+}
+
+TEST_F(FirestoreImpersonation, TokenIsReplacedBeforeItExpires) {
+  token_lifetime = 4min;
+  const auto locks = client_with(impersonated());
+  EXPECT_FALSE(locks.is_locked("key"));
+  EXPECT_EQ(server.header("authorization"), "Bearer token-1");
+  EXPECT_FALSE(locks.is_locked("key"));
+  EXPECT_EQ(server.header("authorization"), "Bearer token-2");
+  // While the old one is valid, a failure does no harm.
+  server.set_script([](const std::string& method) {
+    return method == "GenerateAccessToken" ? FirestoreProxy::refuse(grpc::StatusCode::UNAVAILABLE)
+                                           : answer_missing({"locks/key"});
+  });
+  EXPECT_FALSE(locks.is_locked("key"));
+  EXPECT_EQ(server.header("authorization"), "Bearer token-2");
+}
+
+TEST_F(FirestoreImpersonation, RejectedImpersonationIsServiceUnavailable) {
+  for (const auto& reply : {FirestoreProxy::refuse(grpc::StatusCode::PERMISSION_DENIED), FirestoreProxy::answer({}),
+                            FirestoreProxy::answer({""})}) {
+    server.set_script([&](const std::string& method) {
+      return method == "GenerateAccessToken" ? reply : answer_missing({"locks/key"});
+    });
+    const auto locks = client_with(impersonated());
+    const auto thrown = error_of([&] { (void)locks.try_acquire("key"); });
+    ASSERT_TRUE(thrown);
+    EXPECT_EQ(thrown->code(), ErrorCode::service_unavailable);
+    EXPECT_FALSE(thrown->in_doubt());
+    EXPECT_THAT(thrown->what(), HasSubstr("access token"));
+  }
+  EXPECT_EQ(server.calls("BatchGetDocuments"), 0);
+}
+
+// The host would get a token of the source account.
+TEST_F(FirestoreImpersonation, HostOutsideGoogleNeedsPermission) {
+  FirestoreOptions options;
+  options.project = "project";
+  options.credentials = impersonated();
+  const Locks locks(make_firestore_backend(options), with_long_timeout());
+  const auto thrown = error(locks);
+  EXPECT_EQ(thrown.code(), ErrorCode::auth_failed);
+  EXPECT_THAT(thrown.what(), HasSubstr("allow_endpoint"));
+  EXPECT_EQ(server.calls(), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Endpoints
 
 // Otherwise that host would get an access token.
 TEST_F(FirestoreCredentials, EndpointOutsideGoogleNeedsPermission) {

@@ -3,6 +3,8 @@
 #include "fixture.hpp"
 #include "support/findings.hpp"
 
+#include <thread>
+
 namespace syncguard::testing {
 namespace {
 
@@ -49,6 +51,18 @@ TEST_F(FirestoreDiagnosis, FailsOnSkewedClock) {
   expect_verdict_with(300ms, "warning");
   expect_verdict_with(-800ms, "failure");
   expect_verdict_with(3s, "failure");
+}
+
+TEST_F(FirestoreDiagnosis, FailsIfRepliesAreTooSlowToCompareClocks) {
+  FirestoreProxy proxy(emulator.address());
+  proxy.set_script([](const std::string& method) {
+    if (method == "BatchGetDocuments") std::this_thread::sleep_for(1s);
+    return FirestoreProxy::forward();
+  });
+  auto locks = open_with_long_timeout(proxy.url(project));
+  // The other requests are fast, but come later.
+  EXPECT_THAT(verdict_on(locks.diagnose(), "clock skew"),
+              ::testing::AllOf(StartsWith("failure: this host's clock"), HasSubstr("replies take too long")));
 }
 
 TEST_F(FirestoreDiagnosis, FailsIfUnreachableOrUnauthorized) {

@@ -1,6 +1,7 @@
 // Rejected calls, lost replies, and servers that stop or restart. A proxy between client and emulator causes them.
 
 #include "fixture.hpp"
+#include "support/is_granted.hpp"
 
 #include <syncguard/async.hpp>
 
@@ -43,7 +44,7 @@ TEST_F(FirestoreFailures, OperationsCostAsDocumented) {
   };
   std::optional<Lease> lease;
   EXPECT_EQ(cost([&] { lease = locks.try_acquire("key"); }), 2);
-  EXPECT_EQ(cost([&] { EXPECT_FALSE(others.try_acquire("key")); }), 1) << "one read: the lock is held";
+  EXPECT_EQ(cost([&] { EXPECT_FALSE(is_granted(others.try_acquire("key"))); }), 1) << "one read: the lock is held";
   EXPECT_EQ(cost([&] { EXPECT_TRUE(lease->extend(30s)); }), 2);
   EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.is_locked("key")); }), 1);
   EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.get_by_key("key")); }), 1);
@@ -62,7 +63,10 @@ TEST_F(FirestoreFailures, ClientKilledBetweenReadAndCommitDelaysNoOtherClient) {
     allow_commit.get_future().wait();
     return FirestoreProxy::forward();
   });
-  auto late = std::async(std::launch::async, [&] { return dying.try_acquire("key").has_value(); });
+  auto late = std::async(std::launch::async, [&] {
+    const auto lease = dying.try_acquire("key");
+    return lease.has_value();
+  });
   about_to_commit.get_future().wait();
 
   const auto start = steady_clock::now();
@@ -229,7 +233,7 @@ std::optional<LockError> try_acquire_asynchronously(Locks& locks, const std::sto
   asio::io_context context;
   asio::cancellation_signal signal;
   std::exception_ptr outcome;
-  const auto take = [&](std::exception_ptr error, const std::optional<Lease>&) { outcome = std::move(error); };
+  const auto take = [&](std::exception_ptr error, const TryResult&) { outcome = std::move(error); };
   locks.async_try_acquire("key", {}, asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(context, take)));
   const std::stop_callback cancel(
       stop, [&] { asio::post(context, [&] { signal.emit(asio::cancellation_type::terminal); }); });

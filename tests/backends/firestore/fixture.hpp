@@ -13,11 +13,36 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace syncguard::testing {
 
 using namespace std::chrono_literals;
+
+// Collects the warnings of a log.
+struct Warnings {
+  mutable std::mutex mutex;
+  std::vector<std::string> messages;
+
+  const Log log{[this](LogLevel level, std::string_view message) {
+    const std::lock_guard lock(mutex);
+    if (level == LogLevel::warning) messages.emplace_back(message);
+  }};
+
+  [[nodiscard]] ClientOptions options() const {
+    ClientOptions options;
+    options.log = log;
+    return options;
+  }
+  [[nodiscard]] std::vector<std::string> all() const {
+    EXPECT_TRUE(log.flush(20s));
+    const std::lock_guard lock(mutex);
+    return messages;
+  }
+};
 
 struct FirestoreTest : public ::testing::Test {
   FirestoreEmulator& emulator = shared_emulator();

@@ -1,7 +1,8 @@
-// The data in Firestore, compatibility with the TypeScript library, options, and clock skew.
+// The data in Firestore, compatibility with the TypeScript library, and options.
 
 #include "fixture.hpp"
 #include "support/fork_when_idle.hpp"
+#include "support/is_granted.hpp"
 #include "support/vectors.hpp"
 
 #include <sys/wait.h>
@@ -80,7 +81,7 @@ TEST_F(Firestore, ReadsDocumentsOfTypeScript) {
     for (const auto& counter : recorded.at("fence_counters")) outside.put(id_of(counter), counter.at("fields"));
 
     EXPECT_TRUE(locks.is_locked(key));
-    EXPECT_FALSE(locks.try_acquire(key));
+    EXPECT_FALSE(is_granted(locks.try_acquire(key)));
     ASSERT_TRUE(locks.get_by_key_raw(key));
     EXPECT_EQ(locks.get_by_key_raw(key)->lock_id, id);
     EXPECT_EQ(locks.get_by_id_raw(id)->key, key);
@@ -103,20 +104,6 @@ TEST_F(Firestore, FencesGrowAfterCounterWasDeleted) {
   EXPECT_EQ(client("&fences=counter").acquire("another").fence(), Fence(1));
 }
 
-// Otherwise a host whose clock is ahead would leave counters that the other hosts' clocks do not protect.
-TEST_F(Firestore, FencesFollowFirestoresClock) {
-  FirestoreOptions options;
-  options.project = project;
-  options.emulator = emulator.address();
-  options.clock = [] { return system_now() + 900ms; };
-  Locks locks(make_firestore_backend(options, Log([](LogLevel, std::string_view) {})), with_long_timeout());
-  // A slow reply hides a part of the skew.
-  EXPECT_TRUE(succeeds_once([&] {
-    const auto fence = locks.acquire("key").fence().value();
-    return fence < static_cast<std::uint64_t>((system_now() + 450ms).time_since_epoch().count() * 10);
-  }));
-}
-
 TEST_F(Firestore, KeysThatAreInvalidIdsAreStoredByHash) {
   auto locks = client();
   std::vector<Lease> leases;
@@ -124,7 +111,7 @@ TEST_F(Firestore, KeysThatAreInvalidIdsAreStoredByHash) {
   for (const auto& key : keys) {
     leases.push_back(locks.acquire(key));
     EXPECT_TRUE(locks.is_locked(key)) << key;
-    EXPECT_FALSE(locks.try_acquire(key)) << key;
+    EXPECT_FALSE(is_granted(locks.try_acquire(key))) << key;
     EXPECT_EQ(locks.get_by_id_raw(leases.back().id())->key.str(), key);
   }
   const auto ids = outside.list("locks");
@@ -143,27 +130,6 @@ TEST_F(Firestore, KeysThatAreInvalidIdsAreStoredByHash) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Invalid and foreign documents
-
-struct Warnings {
-  mutable std::mutex mutex;
-  std::vector<std::string> messages;
-
-  const Log log{[this](LogLevel level, std::string_view message) {
-    const std::lock_guard lock(mutex);
-    if (level == LogLevel::warning) messages.emplace_back(message);
-  }};
-
-  [[nodiscard]] ClientOptions options() const {
-    ClientOptions options;
-    options.log = log;
-    return options;
-  }
-  [[nodiscard]] std::vector<std::string> all() const {
-    EXPECT_TRUE(log.flush(20s));
-    const std::lock_guard lock(mutex);
-    return messages;
-  }
-};
 
 TEST_F(Firestore, LiveDocumentWinsAmongDocumentsWithSameLockId) {
   Warnings warnings;
@@ -267,7 +233,7 @@ TEST(FirestoreOptions, InvalidOptionsAreRejected) {
   refuses("firestore:p", "firestore://PROJECT/DATABASE");
   refuses("firestore://p%2Fq", "project");
   refuses("firestore://p/d/e", "database");
-  refuses("firestore://p?clock_policy=panic", "warn or block");
+  refuses("firestore://p?clock_policy=warn", "clock_policy");
   refuses("firestore://p?colection=x", "colection");
   refuses("firestore://p?endpoint=", "endpoint");
   unsetenv("GOOGLE_CLOUD_PROJECT");
@@ -323,103 +289,6 @@ TEST(FirestoreOptions, MissingCredentialsErrorSaysHowToGetThem) {
   EXPECT_EQ(error->code(), ErrorCode::auth_failed) << error->what();
   EXPECT_THAT(error->what(), HasSubstr("GOOGLE_APPLICATION_CREDENTIALS"));
   expect_error(ErrorCode::auth_failed, [&] { (void)locks.is_locked("key"); });
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// The clock
-
-// A client whose clock differs from Firestore's by `skew`.
-struct SkewedClient {
-  SkewedClient(const FirestoreTest& test, std::chrono::milliseconds skew, ClockPolicy policy = ClockPolicy::warn)
-      : locks(backend(test, skew, policy, warnings.options().log), with_long_timeout(client_options())) {}
-
-  static std::unique_ptr<Backend> backend(const FirestoreTest& test, std::chrono::milliseconds skew, ClockPolicy policy,
-                                          Log log) {
-    FirestoreOptions options;
-    options.project = test.project;
-    options.emulator = test.emulator.address();
-    options.clock_policy = policy;
-    options.clock = [skew] { return system_now() + skew; };
-    return make_firestore_backend(options, std::move(log));
-  }
-  ClientOptions client_options() {
-    ClientOptions options;
-    options.telemetry.emplace();
-    options.telemetry->on_event = [this](const LockEvent& event) {
-      const std::lock_guard lock(mutex);
-      last_skew = event.clock_skew;
-    };
-    return options;
-  }
-
-  // A slow reply hides a part of the skew: repeats the request until the client knows of a skew of at_least.
-  void expect_skew(std::chrono::milliseconds at_least) {
-    EXPECT_TRUE(eventually([&] {
-      (void)locks.is_locked("key");
-      return std::chrono::abs(locks.clock_skew().value()) >= at_least;
-    }));
-  }
-
-  Warnings warnings;
-  std::mutex mutex;
-  std::optional<std::chrono::milliseconds> last_skew;
-  Locks locks;
-};
-
-TEST_F(Firestore, AccurateClockCausesNoWarning) {
-  for (const auto skew : {-150ms, 0ms, 150ms}) {
-    SkewedClient client(*this, skew, ClockPolicy::block);
-    EXPECT_FALSE(client.locks.clock_skew()) << "unknown before the first reply";
-    EXPECT_TRUE(client.locks.acquire("key").release());
-    ASSERT_TRUE(client.locks.clock_skew());
-    EXPECT_LE(std::chrono::abs(*client.locks.clock_skew()), 150ms);
-    EXPECT_THAT(client.warnings.all(), IsEmpty());
-  }
-}
-
-TEST_F(Firestore, SkewOf200MillisecondsCausesWarning) {
-  for (const auto skew : {-300ms, 300ms}) {
-    SkewedClient client(*this, skew, ClockPolicy::block);
-    client.expect_skew(200ms);
-    EXPECT_TRUE(client.locks.acquire("key").release());
-    EXPECT_THAT(client.warnings.all(),
-                ElementsAre(HasSubstr(skew > 0ms ? "ahead of Firestore's" : "behind Firestore's")));
-    ASSERT_TRUE(client.locks.clock_skew());
-    EXPECT_EQ(*client.locks.clock_skew() > 0ms, skew > 0ms);
-    client.locks.close();
-    const std::lock_guard lock(client.mutex);
-    EXPECT_TRUE(client.last_skew) << "events must carry the skew";
-  }
-}
-
-TEST_F(Firestore, SkewOf500MillisecondsFollowsPolicy) {
-  for (const auto skew : {-700ms, 700ms}) {
-    SkewedClient warned(*this, skew, ClockPolicy::warn);
-    warned.expect_skew(500ms);
-    auto lease = warned.locks.acquire("key", {.ttl = 20s});
-    SkewedClient blocked(*this, skew, ClockPolicy::block);
-    blocked.expect_skew(500ms);
-    expect_error(ErrorCode::service_unavailable, [&] { (void)blocked.locks.try_acquire("other"); });
-    EXPECT_TRUE(blocked.locks.is_locked("key"));
-    EXPECT_TRUE(blocked.locks.extend(lease.id(), 20s)) << "locks that are held can be extended";
-    EXPECT_TRUE(lease.release());
-  }
-  EXPECT_THAT(outside.list("locks"), IsEmpty());
-}
-
-TEST_F(Firestore, SkewBeyondToleranceBlocksGrantsAndExtends) {
-  const auto lease = client().acquire("held", {.ttl = 20s});
-  for (const auto skew : {-1300ms, 1300ms}) {
-    SkewedClient client(*this, skew, ClockPolicy::warn);
-    client.expect_skew(1000ms);
-    const auto error = error_of([&] { (void)client.locks.try_acquire("key"); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
-    EXPECT_FALSE(error->in_doubt());
-    EXPECT_THAT(error->what(), HasSubstr("NTP"));
-    expect_error(ErrorCode::service_unavailable, [&] { (void)client.locks.extend(lease.id(), 20s); });
-  }
-  EXPECT_THAT(outside.list("fence_counters"), ElementsAre("fence:held"));
 }
 
 TEST_F(Firestore, MetricsCountConnection) {

@@ -5,6 +5,7 @@
 #include "servers/loopback.hpp"
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
+#include "support/is_granted.hpp"
 #include "support/liveness_cases.hpp"
 #include "support/long_timeouts.hpp"
 
@@ -117,7 +118,7 @@ TEST_F(FirestorePeer, LockWithInvalidTimesIsLeftAlone) {
   // The latest valid time, about thirty thousand years from now.
   server.set_script(answer_with(lock_document(latest, latest)));
   EXPECT_TRUE(locks.is_locked("key"));
-  EXPECT_FALSE(locks.try_acquire("key"));
+  EXPECT_FALSE(is_granted(locks.try_acquire("key")));
   expect_error(ErrorCode::acquisition_timeout, [&] { (void)locks.acquire("key", {.wait = {.timeout = 50ms}}); });
   EXPECT_EQ(server.calls("Commit"), 0);
 }
@@ -144,6 +145,32 @@ TEST_F(FirestorePeer, ReplyWithInvalidTimeIsAnError) {
   EXPECT_FALSE(locks.clock_skew());
 }
 
+// Without Firestore's time, this host's clock cannot be checked.
+TEST_F(FirestorePeer, RepliesWithoutTimeGrantAndRemoveNothing) {
+  server.set_script([](const std::string& method) {
+    if (method == "RunQuery") {
+      wire::RunQueryResponse found;
+      *found.mutable_document() = lock_document(1, 1);
+      return FirestoreProxy::answer({found.SerializeAsString()});
+    }
+    std::vector<std::string> messages;
+    for (const std::string name : {"locks/key", "fence_counters/fence:key"}) {
+      wire::BatchGetDocumentsResponse missing;
+      missing.set_missing(documents + name);
+      messages.push_back(missing.SerializeAsString());
+    }
+    return FirestoreProxy::answer(std::move(messages));
+  });
+  auto locks = open_with_long_timeout(server.url("project"));
+  const auto error = error_of([&] { (void)locks.try_acquire("key"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+  EXPECT_THAT(error->what(), HasSubstr("contain no time"));
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.clean_up(); });
+  EXPECT_EQ(server.calls("Commit"), 0);
+  EXPECT_FALSE(locks.clock_skew());
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Liveness and ownership of locks
 
@@ -157,8 +184,8 @@ Locks client_at(const FirestoreProxy& server, std::chrono::milliseconds now) {
 }
 
 // Like answer_with, and every Commit succeeds.
-FirestoreProxy::Script answer_and_commit_with(const wire::Document& document) {
-  return [answer = answer_with(document)](const std::string& method) {
+FirestoreProxy::Script answer_and_commit_with(const wire::Document& document, std::chrono::milliseconds now) {
+  return [answer = answer_with(document, Timestamp(now))](const std::string& method) {
     return method == "Commit" ? FirestoreProxy::answer({wire::CommitResponse().SerializeAsString()}) : answer(method);
   };
 }
@@ -168,7 +195,7 @@ TEST_F(FirestorePeer, LivenessMatchesOtherBackends) {
     SCOPED_TRACE("expires at " + std::to_string(expires_at) + ", now " + std::to_string(now));
     const auto document = lock_document(expires_at, 1);
     const LockId id(document.fields().at("lockId").string_value());
-    server.set_script(answer_and_commit_with(document));
+    server.set_script(answer_and_commit_with(document, std::chrono::milliseconds(now)));
     auto locks = client_at(server, std::chrono::milliseconds(now));
     EXPECT_EQ(locks.is_locked("key"), live);
     EXPECT_EQ(locks.get_by_key("key").has_value(), live);
@@ -183,7 +210,7 @@ TEST_F(FirestorePeer, LivenessMatchesOtherBackends) {
 }
 
 TEST_F(FirestorePeer, QueryResultNeverAffectsForeignLock) {
-  server.set_script(answer_and_commit_with(lock_document(10'000, 1)));
+  server.set_script(answer_and_commit_with(lock_document(10'000, 1), 9000ms));
   auto locks = client_at(server, 9000ms);
   const auto id = LockId::generate();
   EXPECT_FALSE(locks.release(id));
@@ -198,11 +225,11 @@ TEST_F(FirestorePeer, CleanupKeepsLiveLocksAndForeignDocuments) {
   auto no_lock = lock_document(1, 1);
   no_lock.mutable_fields()->erase("fence");
   for (const auto& document : {lock_document(9000, 1), no_lock}) {
-    server.set_script(answer_and_commit_with(document));
+    server.set_script(answer_and_commit_with(document, 10'000ms));
     EXPECT_EQ(client_at(server, 10'000ms).clean_up().count, 0U);
   }
   EXPECT_EQ(server.calls("Commit"), 0);
-  server.set_script(answer_and_commit_with(lock_document(7999, 1)));
+  server.set_script(answer_and_commit_with(lock_document(7999, 1), 10'000ms));
   EXPECT_EQ(client_at(server, 10'000ms).clean_up().count, 1U);
   EXPECT_EQ(server.calls("Commit"), 1);
 }
@@ -210,7 +237,7 @@ TEST_F(FirestorePeer, CleanupKeepsLiveLocksAndForeignDocuments) {
 // A lock that is acquired again between the query and the Commit must not be removed.
 TEST_F(FirestorePeer, CleanupRereadsAfterConflict) {
   std::atomic<int> commits{0};
-  server.set_script([&, found = answer_with(lock_document(1, 1))](const std::string& method) {
+  server.set_script([&, found = answer_with(lock_document(1, 1), Timestamp(10'000ms))](const std::string& method) {
     if (method != "Commit") return found(method);
     ++commits;
     server.set_script(

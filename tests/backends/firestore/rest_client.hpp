@@ -1,11 +1,11 @@
 // Documents as the TypeScript library stores them.
 #pragma once
 
+#include "os/clocks.hpp"
 #include "servers/firestore_emulator.hpp"
 
 #include <syncguard/backend.hpp>
 
-#include <chrono>
 #include <string>
 
 namespace syncguard::testing {
@@ -24,8 +24,6 @@ inline json fields_of_lock(const LockRecord& record) {
           {"fence", text_value(record.fence.str())}};
 }
 
-inline Timestamp system_now() {
-  return std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
-}
+using os::system_now;
 
 }  // namespace syncguard::testing

@@ -1,12 +1,16 @@
 // Documents for a FirestoreProxy that answers itself.
 #pragma once
 
+#include "os/clocks.hpp"
 #include "servers/firestore_proxy.hpp"
 
 #include <syncguard/fence.hpp>
 #include <syncguard/lock_id.hpp>
+#include <syncguard/lock_info.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,30 +34,46 @@ inline wire::Document lock_document(std::int64_t expires_at, std::int64_t acquir
   return document;
 }
 
+// The server's time in a reply.
+inline wire::Timestamp wire_time(Timestamp time) {
+  const auto since_1970 = time.time_since_epoch();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(since_1970);
+  wire::Timestamp written;
+  written.set_seconds(seconds.count());
+  written.set_nanos(static_cast<std::int32_t>(std::chrono::nanoseconds(since_1970 - seconds).count()));
+  return written;
+}
+using os::system_now;
+
 // The reply to a read of these documents, if none exists.
 inline FirestoreProxy::Reply answer_missing(const std::vector<std::string>& paths) {
   std::vector<std::string> messages;
   for (const auto& path : paths) {
     wire::BatchGetDocumentsResponse response;
     response.set_missing(documents + path);
+    *response.mutable_read_time() = wire_time(system_now());
     messages.push_back(response.SerializeAsString());
   }
   return FirestoreProxy::answer(std::move(messages));
 }
 
-// Answers every read with this lock, and no counter.
-inline FirestoreProxy::Script answer_with(const wire::Document& document) {
-  return [document](const std::string& method) {
+// Answers every read with this lock, and no counter. The server's time is fixed, or that of the system.
+inline FirestoreProxy::Script answer_with(const wire::Document& document, std::optional<Timestamp> time = {}) {
+  return [document, time](const std::string& method) {
+    const auto read_time = wire_time(time ? *time : system_now());
     if (method == "RunQuery") {
       wire::RunQueryResponse response;
       *response.mutable_document() = document;
+      *response.mutable_read_time() = read_time;
       return FirestoreProxy::answer({response.SerializeAsString()});
     }
     if (method != "BatchGetDocuments") return FirestoreProxy::refuse(grpc::StatusCode::UNIMPLEMENTED);
     wire::BatchGetDocumentsResponse found;
     *found.mutable_found() = document;
+    *found.mutable_read_time() = read_time;
     wire::BatchGetDocumentsResponse missing;
     missing.set_missing(documents + "fence_counters/fence:key");
+    *missing.mutable_read_time() = read_time;
     return FirestoreProxy::answer({found.SerializeAsString(), missing.SerializeAsString()});
   };
 }
