@@ -53,6 +53,7 @@ _syncguard() {
     break) words+=' --fence --yes' ;;
     fence) words+=' --raise' ;;
     serve) words+=' --listen --host --token-file --cert --key --insecure --allow-break --interval' ;;
+    setup) words+=' --print' ;;
     cleanup) words+=' --older-than --dry-run' ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")

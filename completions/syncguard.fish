@@ -37,6 +37,7 @@ complete -c syncguard -n '__fish_seen_subcommand_from run' -l at-least -x -d 'Mi
 complete -c syncguard -n '__fish_seen_subcommand_from run' -l timeout -x -d 'How long the command may run'
 complete -c syncguard -n '__fish_seen_subcommand_from run' -l pass-url -d 'Pass the URL to the command'
 complete -c syncguard -n '__fish_seen_subcommand_from run' -a '(__fish_complete_subcommand)'
+complete -c syncguard -n '__fish_seen_subcommand_from setup' -l print -d 'Print the SQL instead of running it'
 complete -c syncguard -n '__fish_seen_subcommand_from cleanup' -l older-than -x -d 'Only locks that expired longer ago'
 complete -c syncguard -n '__fish_seen_subcommand_from cleanup' -l dry-run -d 'Only count the locks'
 complete -c syncguard -n '__fish_seen_subcommand_from status' -l id -x -d 'The id of the lock'

@@ -49,7 +49,7 @@ std::optional<Lease> wait_for_lock(Locks& locks, const Key& key, AcquireOptions 
   const auto start = steady_clock::now();
   try {
     if (auto lease = locks.try_acquire(key, {.ttl = options.ttl, .auto_extend = options.auto_extend}, stop)) {
-      return lease;
+      return std::move(lease).value();
     }
     if (wait == std::chrono::milliseconds(0)) {
       output.note(locked);
@@ -178,6 +178,13 @@ ExitCode setup(Locks& locks, const Output& output, std::stop_token stop) {
   return exit_yes;
 }
 
+ExitCode print_setup(const Locks& locks, const Output& output) {
+  const auto script = locks.setup_script();
+  output.result({{"ok", true}, {"sql", script}}, script.substr(0, script.find_last_not_of('\n') + 1));
+  if (script.empty()) output.note(locks.capabilities().name + " needs no setup");
+  return exit_yes;
+}
+
 ExitCode cleanup(Locks& locks, const CleanupArguments& arguments, const Output& output, const std::stop_token& stop) {
   CleanupRequest request;
   request.older_than = arguments.older_than;
@@ -187,13 +194,10 @@ ExitCode cleanup(Locks& locks, const CleanupArguments& arguments, const Output& 
   do {
     reply = locks.clean_up(request, stop);
     count += reply.count;
-    // A dry run removes nothing, so a second pass would count the same locks again.
   } while (reply.more && !arguments.dry_run);
-  const bool at_least = reply.more;
   ordered_json object = {{"ok", true}, {arguments.dry_run ? "found" : "removed", count}};
-  if (arguments.dry_run) object["more"] = at_least;
-  std::string text = std::string(arguments.dry_run ? "would remove " : "removed ") + (at_least ? "at least " : "") +
-                     std::to_string(count) + (count == 1 ? " expired lock" : " expired locks");
+  std::string text = std::string(arguments.dry_run ? "would remove " : "removed ") + std::to_string(count) +
+                     (count == 1 ? " expired lock" : " expired locks");
   if (!reply.nothing_to_do.empty()) {
     object["message"] = reply.nothing_to_do;
     text = "nothing to do: " + reply.nothing_to_do;

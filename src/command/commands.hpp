@@ -45,6 +45,8 @@ ExitCode extend(Locks& locks, const std::string& lock_id, std::chrono::milliseco
                 std::stop_token stop);
 ExitCode is_locked(Locks& locks, const std::string& key, const Output& output, std::stop_token stop);
 ExitCode setup(Locks& locks, const Output& output, std::stop_token stop);
+// Prints what an administrator can run instead of setup, without connecting.
+ExitCode print_setup(const Locks& locks, const Output& output);
 struct CleanupArguments {
   std::chrono::milliseconds older_than{3'600'000};
   bool dry_run = false;

@@ -40,7 +40,14 @@ Guardian::Guardian(const GuardianConfig& config) {
 
 Guardian::~Guardian() {
   close(socket_);
-  while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+  for (;;) {
+    int status = 0;
+    const pid_t changed = waitpid(process_, &status, WUNTRACED);
+    if (changed == process_ && WIFSTOPPED(status)) {
+      kill(process_, SIGCONT);
+    } else if (changed == process_ || errno != EINTR) {
+      return;
+    }
   }
 }
 
@@ -60,6 +67,13 @@ void Guardian::lock_is_gone() const { send_request(socket_, {.kind = GuardianReq
 
 void Guardian::forward(int signal, pid_t sender) const {
   send_request(socket_, {.kind = GuardianRequest::Kind::forward, .signal = signal, .sender = sender});
+}
+
+void Guardian::continue_if_stopped() const {
+  siginfo_t stop{};
+  if (waitid(P_PID, static_cast<id_t>(process_), &stop, WSTOPPED | WNOHANG) == 0 && stop.si_pid == process_) {
+    kill(process_, SIGCONT);
+  }
 }
 
 void Guardian::resume() const { send_request(socket_, {.kind = GuardianRequest::Kind::resume}); }

@@ -34,6 +34,7 @@ struct GuardianConfig {
   // The signal state with which the command starts.
   sigset_t signal_mask{};
   struct sigaction pipe_action {};
+  struct sigaction child_action {};
 };
 
 // The guardian's report about the command.
@@ -58,12 +59,12 @@ struct Report {
   bool had_terminal = false;
 };
 
-// The guardian as syncguard sees it. Requests to a guardian that is stopped or dead are lost, which is safe: it kills
-// the command at the last deadline it received, or has died together with the command. Any thread may send; one
+// The guardian as syncguard sees it. Requests to a guardian that is stopped or dead may be lost, which is safe: it
+// kills the command at the last deadline it received, or has died together with the command. Any thread may send; one
 // receives.
 class Guardian {
  public:
-  // Forks. Call it before starting threads. Throws std::system_error.
+  // Forks. Call it before starting threads, with SIGCHLD blocked and its default action. Throws std::system_error.
   explicit Guardian(const GuardianConfig& config);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
@@ -78,6 +79,8 @@ class Guardian {
   // Sends the signal to the command's group, unless the service manager has sent it to every process of the service.
   // sender: a process, or no_sender.
   void forward(int signal, pid_t sender) const;
+  // If the guardian itself was stopped: resumes it. Call it on each SIGCHLD.
+  void continue_if_stopped() const;
   // After a stop: resumes the command, in the foreground if syncguard is, unless the deadline has passed.
   void resume() const;
 

@@ -1,21 +1,22 @@
 #include "command/guardian.hpp"
+#include "command/process_group.hpp"
 #include "command/terminal.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -35,38 +36,77 @@ constexpr auto poll_interval = 20ms;
 constexpr auto copy_delay = 200ms;
 constexpr auto copy_lifetime = 10s;
 
-// The contents of a small file in /proc; empty if it cannot be read.
-std::string contents(const std::string& path) {
-  char buffer[1024];
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return "";
-  const ssize_t length = read(file, buffer, sizeof buffer);
-  close(file);
-  return length > 0 ? std::string(buffer, static_cast<std::size_t>(length)) : "";
-}
-
 // Whether the process may be init or systemd, which can end a whole service. Zero: it is outside this pid namespace,
 // like the manager of a container.
 bool is_service_manager(pid_t process) {
   if (process == no_sender) return false;
-  return process <= 1 || contents("/proc/" + std::to_string(process) + "/comm").starts_with("systemd");
+  return process <= 1 || file_of_process(process, "comm").starts_with("systemd");
 }
 
-// Whether the process is in the group and running; if its state cannot be read, it counts as running.
-bool runs_in_group(pid_t process, pid_t group) {
-  if (getpgid(process) != group) return false;
-  const auto stat = contents("/proc/" + std::to_string(process) + "/stat");
-  const auto name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return getpgid(process) == group;
-  char state = 0;
-  int threads = 0;
-  // Field 20. A process whose main thread has ended is a zombie by its state, but may have other threads.
-  if (std::sscanf(stat.c_str() + name_end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d",
-                  &state, &threads) != 2) {
-    return true;
+// Makes the kernel kill a process group when the guardian ends, however it ends: no process has to be left to do it.
+//
+// The guardian has the only write end of a pipe. When the guardian ends, the kernel closes that end and signals the
+// owner of the read end that the pipe has changed. Here the owner is the group, and the signal is SIGKILL.
+//
+// The read end must still be open then, although the guardian may be the last process of syncguard, and the command may
+// close descriptors that it does not know. It is in a message that was sent to a socket of the guardian and is never
+// received. The kernel closes what is in unread messages only after all descriptors of the process.
+class KillAtExit {
+ public:
+  // In the guardian. Returns zero or an errno.
+  int prepare() {
+    int ends[2];
+    int sockets[2];
+    if (pipe2(ends, O_CLOEXEC) != 0 || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, sockets) != 0) return errno;
+    read_end_ = ends[0];
+    write_end_ = ends[1];
+    // Descriptors in messages count against this limit, for all processes of the user together.
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &raised);
+    const int error = send_descriptor(sockets[0], read_end_);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return error;
   }
-  return (state != 'Z' && state != 'X') || threads > 1;
-}
+
+  // In the guardian, when it has forked the command's process: only the message keeps the read end open.
+  void close_read_end() const { close(read_end_); }
+
+  // In the command's process, which is the leader of its group, before it executes anything. System calls only. Returns
+  // zero or an errno.
+  [[nodiscard]] int kill_own_group() const {
+    close(write_end_);
+    if (fcntl(read_end_, F_SETOWN, -getpid()) != 0 || fcntl(read_end_, F_SETSIG, SIGKILL) != 0 ||
+        fcntl(read_end_, F_SETFL, O_ASYNC) != 0) {
+      return errno;
+    }
+    // The end of a guardian that has already ended causes no signal any more.
+    pollfd pipe{.fd = read_end_, .events = POLLIN, .revents = 0};
+    return poll(&pipe, 1, 0) == 0 ? 0 : EOWNERDEAD;
+  }
+
+ private:
+  static int send_descriptor(int socket, int descriptor) {
+    char byte = 0;
+    iovec content{.iov_base = &byte, .iov_len = 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
+    msghdr message{};
+    message.msg_iov = &content;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == 1 ? 0 : errno;
+  }
+
+  int read_end_ = -1;
+  int write_end_ = -1;
+};
 
 // State, event and next state:
 //
@@ -100,8 +140,8 @@ class Guard {
       forward_held_signals();
       if (resume_requested_) resume();
       reap();
-      if (state_ == State::killing) kill(-group_, SIGKILL);
-      if (leader_ended_ && group_is_empty()) finish();
+      if (state_ == State::killing) group_.send(SIGKILL);
+      if (leader_ended_ && group_.is_empty()) finish();
     }
   }
 
@@ -128,11 +168,9 @@ class Guard {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    // With SIGCHLD ignored, the exit status of children would be lost.
-    struct sigaction by_default {};
-    by_default.sa_handler = SIG_DFL;
-    sigaction(SIGCHLD, &by_default, &original_child_action_);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    // A stopped guardian must notice that syncguard has ended. While syncguard runs, it resumes the guardian.
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
     prctl(PR_SET_NAME, "syncguard-guard");
 
     sigset_t seen;
@@ -161,7 +199,7 @@ class Guard {
   // the guardian, but not the command.
   void forward(const GuardianRequest& request) {
     if (!is_service_manager(request.sender)) {
-      kill(-group_, request.signal);
+      group_.send(request.signal);
       return;
     }
     held_signals_.push_back(
@@ -174,7 +212,7 @@ class Guard {
       auto& copy = copies_.at(static_cast<std::size_t>(held.number));
       const bool already_received = copy.sender == held.sender && time - copy.at < copy_lifetime;
       if (already_received) copy = {};
-      if (!already_received && time >= held.until) kill(-group_, held.number);
+      if (!already_received && time >= held.until) group_.send(held.number);
       return already_received || time >= held.until;
     });
   }
@@ -240,28 +278,31 @@ class Guard {
     starts_in_foreground_ = terminal_.is_for_command();
     if (starts_in_foreground_) terminal_.remember_mode();
 
-    const pid_t guardian = getpid();
-    group_ = fork();
-    if (group_ < 0) not_started(errno);
-    if (group_ == 0) exec_command(guardian, arguments.data());
-    representative_ = group_;
+    if (const int error = kill_at_exit_.prepare(); error != 0) not_started(error);
+    const pid_t leader = fork();
+    if (leader < 0) not_started(errno);
+    if (leader == 0) exec_command(arguments.data());
+    kill_at_exit_.close_read_end();
+    group_ = ProcessGroup(leader);
+    representative_ = leader;
     // Both processes do this, because either may run first.
-    setpgid(group_, group_);
+    setpgid(leader, leader);
     state_ = State::running;
     if (config_.timeout > 0ms) timeout_at_ = BootClock::now() + config_.timeout;
   }
 
   // Between fork and exec: system calls only.
-  [[noreturn]] void exec_command(pid_t guardian, char** arguments) const {
+  [[noreturn]] void exec_command(char** arguments) const {
     setpgid(0, 0);
-    // If the guardian is killed, the command is killed, too.
+    // Of the command itself, even if it leaves its group.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != guardian) _exit(1);
+    *exec_error_ = kill_at_exit_.kill_own_group();
+    if (*exec_error_ != 0) _exit(127);
     // Sent by the command's process, because the guardian could be killed first: syncguard must know of every running
     // command.
     send_report({.kind = Report::Kind::started, .group = getpid()});
     if (starts_in_foreground_) terminal_.give_to(getpid());
-    sigaction(SIGCHLD, &original_child_action_, nullptr);
+    sigaction(SIGCHLD, &config_.child_action, nullptr);
     sigaction(SIGPIPE, &config_.pipe_action, nullptr);
     sigprocmask(SIG_SETMASK, &config_.signal_mask, nullptr);
     execvp(arguments[0], arguments);
@@ -296,13 +337,13 @@ class Guard {
     state_ = State::terminating;
     reason_ = reason;
     kill_at_ = kill_at;
-    kill(-group_, SIGTERM);
+    group_.send(SIGTERM);
   }
 
   void start_killing(Reason reason) {
     state_ = State::killing;
     reason_ = reason;
-    kill(-group_, SIGKILL);
+    group_.send(SIGKILL);
   }
 
   void resume() {
@@ -310,12 +351,12 @@ class Guard {
     check_deadline();
     if (state_ == State::killing) return;
     if (starts_in_foreground_ && terminal_.is_held_by_owner()) lend_terminal();
-    kill(-group_, SIGCONT);
+    group_.send(SIGCONT);
   }
 
   void lend_terminal() {
     terminal_.remember_mode();
-    terminal_.give_to(group_);
+    terminal_.give_to(group_.id());
   }
 
   void reap() {
@@ -325,12 +366,12 @@ class Guard {
       if (child < 0 && errno == EINTR) continue;
       if (child <= 0) return;
       if (WIFSTOPPED(status)) {
-        if (representative_ == 0 && getpgid(child) == group_) representative_ = child;
+        if (representative_ == 0 && getpgid(child) == group_.id()) representative_ = child;
         if (child == representative_) stopped_by(WSTOPSIG(status));
         continue;
       }
       if (child == representative_) representative_ = 0;
-      if (child == group_) {
+      if (child == group_.id()) {
         leader_ended_ = true;
         leader_status_ = status;
       }
@@ -345,43 +386,23 @@ class Guard {
       return;
     }
     // A command that is stopped by SIGSTOP from outside does not affect the terminal; its lock is still renewed.
-    const bool has_terminal = terminal_.is_held_by(group_);
+    const bool has_terminal = terminal_.is_held_by(group_.id());
     if (!wants_terminal && signal != SIGTSTP && !has_terminal) return;
-    terminal_.take_back_from(group_);
+    terminal_.take_back_from(group_.id());
     // Does not wait for a stopped syncguard: resuming it also resumes the command.
-    send_report({.kind = Report::Kind::stopped, .group = group_, .value = signal}, MSG_DONTWAIT);
-  }
-
-  // Zombies do not count: their parent may be a process that left the group and never reaps them.
-  [[nodiscard]] bool group_is_empty() {
-    if (kill(-group_, 0) != 0) return errno == ESRCH;
-    if (member_ != 0 && runs_in_group(member_, group_)) return false;
-    member_ = 0;
-    // If other users' processes are hidden (hidepid), an invisible process may still run.
-    if (access("/proc/1", F_OK) != 0) return false;
-    DIR* const processes = opendir("/proc");
-    if (processes == nullptr) return false;
-    while (const dirent* entry = readdir(processes)) {
-      const int process = std::atoi(entry->d_name);
-      if (process > 0 && runs_in_group(process, group_)) {
-        member_ = process;
-        break;
-      }
-    }
-    closedir(processes);
-    return member_ == 0;
+    send_report({.kind = Report::Kind::stopped, .group = group_.id(), .value = signal}, MSG_DONTWAIT);
   }
 
   [[noreturn]] void finish() const {
-    const bool had_terminal = terminal_.is_held_by(group_);
+    const bool had_terminal = terminal_.is_held_by(group_.id());
     // A killed command could not reset the mode that it had set, such as raw input.
-    if (WIFSIGNALED(leader_status_) || reason_ != Reason::none) terminal_.restore_mode_after(group_);
-    terminal_.take_back_from(group_);
+    if (WIFSIGNALED(leader_status_) || reason_ != Reason::none) terminal_.restore_mode_after(group_.id());
+    terminal_.take_back_from(group_.id());
     if (*exec_error_ != 0) {
-      finish_with({.kind = Report::Kind::not_started, .group = group_, .value = *exec_error_});
+      finish_with({.kind = Report::Kind::not_started, .group = group_.id(), .value = *exec_error_});
     }
     finish_with({.kind = Report::Kind::ended,
-                 .group = group_,
+                 .group = group_.id(),
                  .value = leader_status_,
                  .lock_lost = reason_ == Reason::lock,
                  .timed_out = reason_ == Reason::timeout,
@@ -421,13 +442,11 @@ class Guard {
   int signals_ = -1;
   int timer_ = -1;
   int* exec_error_ = nullptr;
-  struct sigaction original_child_action_ {};
 
   State state_ = State::idle;
   Reason reason_ = Reason::none;
-  pid_t group_ = 0;
-  // The process of the group that was last seen running.
-  pid_t member_ = 0;
+  ProcessGroup group_;
+  KillAtExit kill_at_exit_;
   std::array<Copy, NSIG> copies_{};
   std::vector<HeldSignal> held_signals_;
   // The child of this process whose stops count as stops of the whole group: the leader, then one of the processes that

@@ -255,8 +255,8 @@ int main(int argc, char** argv) {
   add_duration(run_command, "--kill-after", running.kill_after,
                "Grace period between SIGTERM and SIGKILL. If the lock is about to expire, at most a third of --ttl",
                "5s");
-  add_duration(run_command, "--at-least", running.at_least,
-               "Minimum time to hold the lock, even if the command ends sooner", "0s");
+  add_duration(run_command, "--at-least", running.at_least, "Minimum time to hold the lock, whatever ends the command",
+               "0s");
   add_duration(run_command, "--timeout", running.timeout, "How long the command may run before it is terminated",
                "unlimited");
   bool pass_url = false;
@@ -375,9 +375,13 @@ int main(int argc, char** argv) {
     default_timeout = long_timeout;
   });
 
-  app.add_subcommand("setup", "Create the tables or the file that the backend needs")->callback([&] {
-    action = [](Locks& locks, const Output& output, std::stop_token stop) {
-      return setup(locks, output, std::move(stop));
+  bool printing = false;
+  auto* setup_command = app.add_subcommand("setup", "Create the tables or the file that the backend needs");
+  setup_command->add_flag("--print", printing,
+                          "Print the SQL that creates them, for an administrator to run, and do not connect");
+  setup_command->callback([&] {
+    action = [&](Locks& locks, const Output& output, std::stop_token stop) {
+      return printing ? print_setup(locks, output) : setup(locks, output, std::move(stop));
     };
     default_timeout = long_timeout;
     requires_shared_store = false;

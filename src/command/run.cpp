@@ -2,6 +2,7 @@
 
 #include "command/commands.hpp"
 #include "command/guardian.hpp"
+#include "command/process_group.hpp"
 #include "command/signals.hpp"
 #include "command/terminal.hpp"
 
@@ -28,10 +29,17 @@ namespace {
 // How the command's process group ended.
 struct End {
   bool started;
-  int value;  // the status from waitpid, or an errno if the command was not started
-  bool lock_lost;
+  int value = 0;  // the status from waitpid, or an errno if the command was not started
+  bool lock_lost = false;
   bool timed_out = false;
+  // The guardian was killed, and the group with it.
+  bool guardian_killed = false;
+  // A signal to this process, or Ctrl-C, asked it to end.
+  bool interrupted = false;
 };
+
+// Signals by which a shell or service manager ends a job: it expects the process to die of the same signal.
+bool ends_jobs(int signal) { return signal == SIGINT || signal == SIGQUIT || signal == SIGTERM || signal == SIGHUP; }
 
 // Forwards signals to the command, and stops with it, until it has ended.
 class Supervisor {
@@ -40,6 +48,7 @@ class Supervisor {
     forwarded_ = not_ignored({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH, SIGALRM});
     sigset_t blocked = forwarded_;
     sigaddset(&blocked, SIGCONT);
+    sigaddset(&blocked, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
     signals_ = signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals_ < 0) throw std::system_error(errno, std::generic_category(), "cannot wait for signals");
@@ -48,10 +57,6 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() {
-    // Signals that arrived too late for the command must not end this process.
-    signalfd_siginfo late{};
-    while (read(signals_, &late, sizeof late) > 0) {
-    }
     close(signals_);
     // These signals act on this process again.
     sigset_t ours = not_ignored({SIGTSTP, SIGQUIT});
@@ -59,6 +64,16 @@ class Supervisor {
   }
 
   End wait_until_done() {
+    End end = wait_for_end();
+    // Signals that arrived too late for the command must not end this process.
+    while (next_signal()) {
+    }
+    end.interrupted = interrupted_;
+    return end;
+  }
+
+ private:
+  End wait_for_end() {
     for (;;) {
       pollfd sources[] = {{.fd = guardian_.descriptor(), .events = POLLIN, .revents = 0},
                           {.fd = signals_, .events = POLLIN, .revents = 0}};
@@ -66,10 +81,10 @@ class Supervisor {
       if (sources[1].revents != 0) forward_signals();
       if (sources[0].revents == 0) continue;
       const auto report = guardian_.receive();
-      if (!report) guardian_was_killed();
+      if (!report) return guardian_was_killed();
       switch (report->kind) {
         case Report::Kind::started:
-          group_ = report->group;
+          group_ = ProcessGroup(report->group);
           break;
         case Report::Kind::stopped:
           stop_job(report->value);
@@ -84,15 +99,22 @@ class Supervisor {
     }
   }
 
- private:
-  void forward_signals() const {
+  std::optional<signalfd_siginfo> next_signal() {
     signalfd_siginfo received{};
-    while (read(signals_, &received, sizeof received) > 0) {
-      const int signal = static_cast<int>(received.ssi_signo);
-      if (signal == SIGCONT) {
+    if (read(signals_, &received, sizeof received) <= 0) return std::nullopt;
+    if (ends_jobs(static_cast<int>(received.ssi_signo))) interrupted_ = true;
+    return received;
+  }
+
+  void forward_signals() {
+    while (const auto received = next_signal()) {
+      const int signal = static_cast<int>(received->ssi_signo);
+      if (signal == SIGCHLD) {
+        guardian_.continue_if_stopped();
+      } else if (signal == SIGCONT) {
         guardian_.resume();
       } else {
-        guardian_.forward(signal, received.ssi_code == SI_KERNEL ? no_sender : static_cast<pid_t>(received.ssi_pid));
+        guardian_.forward(signal, received->ssi_code == SI_KERNEL ? no_sender : static_cast<pid_t>(received->ssi_pid));
       }
     }
   }
@@ -133,9 +155,11 @@ class Supervisor {
     if (signal == SIGINT || signal == SIGQUIT) kill(0, signal);
   }
 
-  // The guardian's children are now children of this process. It can no longer take the terminal back, either.
-  [[noreturn]] void guardian_was_killed() const {
-    while (group_ > 0 && (kill(-group_, SIGKILL) == 0 || errno != ESRCH)) {
+  // The kernel has killed the group, whose processes are now children of this process or of each other. The guardian
+  // can no longer take the terminal back, either.
+  End guardian_was_killed() {
+    while (!group_.is_empty()) {
+      group_.send(SIGKILL);
       while (waitpid(-1, nullptr, WNOHANG) > 0) {
       }
       poll(nullptr, 0, 10);
@@ -144,15 +168,16 @@ class Supervisor {
     sigemptyset(&background_change);
     sigaddset(&background_change, SIGTTOU);
     pthread_sigmask(SIG_BLOCK, &background_change, nullptr);
-    terminal_.restore_mode_after(group_);
-    terminal_.take_back_from(group_);
-    throw LockError(ErrorCode::internal, "the guardian process was killed, which also killed the command");
+    terminal_.restore_mode_after(group_.id());
+    terminal_.take_back_from(group_.id());
+    return {.started = group_.id() != 0, .guardian_killed = true};
   }
 
   const Guardian& guardian_;
   sigset_t forwarded_;
   int signals_ = -1;
-  pid_t group_ = 0;
+  bool interrupted_ = false;
+  ProcessGroup group_;
   Terminal terminal_{getpgrp()};
 };
 
@@ -225,9 +250,6 @@ struct Result {
   int killed_by = 0;  // the signal that ended the command, or the wait after it
 };
 
-// Signals by which a shell or service manager ends a job: it expects the process to die of the same signal.
-bool ends_jobs(int signal) { return signal == SIGINT || signal == SIGQUIT || signal == SIGTERM || signal == SIGHUP; }
-
 Result run_locked(const std::string& url, const ClientOptions& options, const RunArguments& arguments,
                   const Output& output) {
   const Key key = chosen_key(arguments);
@@ -238,8 +260,15 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
                         .kill_after_timeout = arguments.kill_after,
                         .url = arguments.url_of_command,
                         .pipe_action = arguments.pipe_action};
-  pthread_sigmask(SIG_SETMASK, nullptr, &config.signal_mask);
-  // If the guardian is killed, its children become children of this process and are killed, too.
+  // SIGCHLD reports a stopped guardian. Other threads must not discard it, and an inherited SIG_IGN would suppress it.
+  sigset_t child_changes;
+  sigemptyset(&child_changes);
+  sigaddset(&child_changes, SIGCHLD);
+  pthread_sigmask(SIG_BLOCK, &child_changes, &config.signal_mask);
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &by_default, &config.child_action);
+  // If the guardian is killed, its children become children of this process, which waits until they have ended.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const Guardian guardian(config);
   quiet_grpc(output);
@@ -249,15 +278,15 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
     guardian.extend_deadline(extended.deadline);
   };
   // Outlives the client, so that a second Ctrl-C also interrupts closing.
-  std::optional<StopOnSignals> signals(std::in_place);
-  auto interrupted = signals->token();
+  StopOnSignals signals;
+  const auto interrupted = signals.token();
   auto locks = open(url, client_options);
   const AcquireOptions wanted{.ttl = arguments.ttl, .auto_extend = true};
   auto lease = wait_for_lock(locks, key, wanted, arguments.wait, output, interrupted);
-  if (!interrupted.stop_requested()) signals.reset();
   // From here on no thread consumes signals: the next one is for the command.
+  signals.pause();
   if (interrupted.stop_requested()) {
-    if (!signals) signals.emplace();
+    signals.resume();
     if (lease) release_with_retries(*lease, output, interrupted);
     throw LockError(ErrorCode::aborted, "interrupted");
   }
@@ -275,17 +304,20 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
     const std::stop_callback when_lost(lease->lost(), [&] { guardian.lock_is_gone(); });
     return supervisor.wait_until_done();
   }();
-  signals.emplace();
-  interrupted = signals->token();
+  signals.resume();
 
   const int killed_by = end.started && WIFSIGNALED(end.value) ? WTERMSIG(end.value) : 0;
   bool held_long_enough = true;
-  if (end.started && !end.lock_lost && !ends_jobs(killed_by) && BootClock::now() < hold_until) {
+  if (end.started && !end.lock_lost && !end.interrupted && BootClock::now() < hold_until) {
     output.detail("the command has ended; holding the lock for --at-least");
     wait_unless_stopped(hold_until - BootClock::now(), interrupted, lease->lost());
     held_long_enough = !lease->lost().stop_requested();
   }
 
+  if (end.guardian_killed) {
+    release_with_retries(*lease, output, interrupted);
+    throw LockError(ErrorCode::internal, "the guardian process was killed, which also killed the command");
+  }
   nlohmann::ordered_json object = {{"ok", true},
                                    {"lockId", lease->id().str()},
                                    {"fence", lease->fence().str()},

@@ -48,24 +48,58 @@ sigset_t not_ignored(std::initializer_list<int> signals) {
   return chosen;
 }
 
-StopOnSignals::StopOnSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
+StopOnSignals::StopOnSignals() : changed_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const sigset_t ending = not_ignored({SIGINT, SIGTERM, SIGHUP});
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
-  const int signals = signalfd(-1, &ending, SFD_CLOEXEC);
-  if (end_ < 0 || signals < 0) throw std::system_error(errno, std::generic_category(), "cannot wait for signals");
-  thread_ = std::thread([signals, end = end_, stop = stop_]() mutable {
-    pollfd sources[] = {{.fd = signals, .events = POLLIN, .revents = 0}, {.fd = end, .events = POLLIN, .revents = 0}};
-    while (poll(sources, 2, -1) < 0 || sources[0].revents != 0) {
-      signalfd_siginfo received{};
-      if (sources[0].revents == 0 || read(signals, &received, sizeof received) <= 0) continue;
-      const int signal = static_cast<int>(received.ssi_signo);
-      if (stop.stop_requested()) die_by(signal);
-      received_signal = signal;
-      stop.request_stop();
-    }
-    close(signals);
-  });
+  signals_ = signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (changed_ < 0 || signals_ < 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot wait for signals");
+  }
+  // Other signals are for the main thread.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { read_signals(); });
+  } catch (const std::system_error& error) {
+    throw std::system_error(error.code(), "cannot start the thread that waits for signals");
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
+
+void StopOnSignals::read_signals() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    if (mode_ == Mode::ended) return;
+    // A negative descriptor is ignored.
+    pollfd sources[] = {{.fd = mode_ == Mode::reading ? signals_ : -1, .events = POLLIN, .revents = 0},
+                        {.fd = changed_, .events = POLLIN, .revents = 0}};
+    lock.unlock();
+    poll(sources, 2, -1);
+    lock.lock();
+    eventfd_t changes = 0;
+    eventfd_read(changed_, &changes);
+    signalfd_siginfo received{};
+    if (mode_ != Mode::reading || read(signals_, &received, sizeof received) <= 0) continue;
+    const int signal = static_cast<int>(received.ssi_signo);
+    if (stop_.stop_requested()) die_by(signal);
+    received_signal = signal;
+    stop_.request_stop();
+  }
+}
+
+void StopOnSignals::change_mode(Mode mode) {
+  {
+    const std::lock_guard lock(mutex_);
+    mode_ = mode;
+  }
+  eventfd_write(changed_, 1);
+}
+
+void StopOnSignals::pause() { change_mode(Mode::paused); }
+
+void StopOnSignals::resume() { change_mode(Mode::reading); }
 
 int StopOnSignals::received() noexcept { return received_signal; }
 
@@ -84,14 +118,17 @@ void sleep_until_stopped(const std::stop_token& stop) {
 }
 
 ExitCode end_by_received_signal() {
-  if (const int signal = StopOnSignals::received(); signal != 0) end_by(signal);
-  return exit_interrupted;
+  const int signal = StopOnSignals::received();
+  if (signal == 0) return exit_interrupted;
+  end_by(signal);
+  return static_cast<ExitCode>(128 + signal);
 }
 
 StopOnSignals::~StopOnSignals() {
-  eventfd_write(end_, 1);
+  change_mode(Mode::ended);
   thread_.join();
-  close(end_);
+  close(signals_);
+  close(changed_);
 }
 
 }  // namespace syncguard::command

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <initializer_list>
+#include <mutex>
 #include <stop_token>
 #include <thread>
 
@@ -20,8 +21,8 @@ sigset_t not_ignored(std::initializer_list<int> signals);
 void end_by(int signal);
 
 // Provides a token that is stopped by the first SIGINT, SIGTERM or SIGHUP. The second one ends the process immediately.
-// Create the first instance before starting threads: it blocks those signals permanently, and waits for them on its own
-// thread while it exists.
+// Create it before starting threads: it blocks those signals permanently, and waits for them on its own thread while it
+// exists.
 class StopOnSignals {
  public:
   StopOnSignals();
@@ -30,12 +31,25 @@ class StopOnSignals {
   ~StopOnSignals();
 
   [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
+  // After pause(), the token is not stopped, and signals stay pending until resume(), or until another reader takes
+  // them. Does not need a new thread, which may not be available later.
+  void pause();
+  void resume();
   // The last signal that stopped a token; zero if none did.
   [[nodiscard]] static int received() noexcept;
 
  private:
+  enum class Mode { reading, paused, ended };
+
+  void read_signals();
+  void change_mode(Mode mode);
+
   std::stop_source stop_;
-  int end_;
+  // Wakes the thread after a change of the mode.
+  int changed_;
+  int signals_ = -1;
+  std::mutex mutex_;
+  Mode mode_ = Mode::reading;
   std::thread thread_;
 };
 

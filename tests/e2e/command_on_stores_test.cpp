@@ -247,13 +247,32 @@ TEST_P(CommandOn, SetupAndDoctor) {
   EXPECT_THAT(run({"doctor"}).out, Not(HasSubstr("\033"))) << "colors only at a terminal";
 }
 
+TEST_P(CommandOn, SetupPrintsSqlWithoutConnecting) {
+  url = store.unreachable_url();
+  const auto printed = run({"setup", "--print"});
+  EXPECT_EQ(printed.exit_code, 0) << printed.err;
+  const std::string_view name = GetParam().name;
+  if (name == "Sqlite" || name == "Postgres") {
+    EXPECT_THAT(printed.out, HasSubstr("CREATE TABLE IF NOT EXISTS"));
+    EXPECT_THAT(printed.out, ::testing::EndsWith("\nCOMMIT;\n"));
+    EXPECT_THAT(printed.err, IsEmpty());
+  } else {
+    EXPECT_THAT(printed.out, IsEmpty());
+    EXPECT_THAT(printed.err, HasSubstr("needs no setup"));
+  }
+  const auto object = run({"--json", "setup", "--print"}).json();
+  EXPECT_THAT(fields_of(object), ::testing::UnorderedElementsAre("ok", "sql"));
+  EXPECT_EQ(object.at("sql"), printed.out);
+}
+
 TEST_P(CommandOn, CleanupKeepsLiveLocks) {
   const auto lease = run({"acquire", key, "--ttl", "10m"});
   ASSERT_EQ(lease.exit_code, 0) << lease.err;
   const auto counted = run({"--json", "cleanup", "--older-than", "0s", "--dry-run"});
   EXPECT_EQ(counted.exit_code, 0) << counted.out;
   EXPECT_EQ(counted.json().at("ok"), true);
-  EXPECT_TRUE(counted.json().contains("found"));
+  EXPECT_THAT(fields_of(counted.json()), ::testing::IsSupersetOf({"ok", "found"}));
+  EXPECT_FALSE(counted.json().contains("more")) << "the number is exact";
   const auto removed = run({"--json", "cleanup", "--older-than", "0s"});
   EXPECT_EQ(removed.exit_code, 0) << removed.out;
   EXPECT_TRUE(removed.json().at("removed").is_number());

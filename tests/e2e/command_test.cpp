@@ -137,7 +137,7 @@ TEST_F(Command, DebugShowsEachOperation) {
             "syncguard: is-locked 'key': locked\n");
   for (const std::string asked : {"SYNCGUARD_DEBUG=1 " SYNCGUARD_COMMAND " ", SYNCGUARD_COMMAND " -v "}) {
     EXPECT_THAT(in_shell(asked + "acquire key").err, HasSubstr("syncguard: acquire: fail (locked) in ")) << asked;
-    EXPECT_THAT(in_shell(asked + "is-locked key").err, HasSubstr("syncguard: isLocked: ok in ")) << asked;
+    EXPECT_THAT(in_shell(asked + "is-locked key").err, HasSubstr("syncguard: isLocked: ok (locked) in ")) << asked;
     EXPECT_EQ(in_shell(asked + "--json is-locked key").json(), (nlohmann::json{{"locked", true}})) << asked;
   }
 }
@@ -345,6 +345,16 @@ TEST_F(Command, RunsWithClosedStandardStreams) {
   const auto outcome = in_shell(SYNCGUARD_COMMAND " -q run --key key -- sh -c 'readlink /proc/$$/fd/[01] >&2' <&- >&-");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.err, "") << "standard streams that were closed must be closed in the command";
+}
+
+// The kernel does not let the signal end the first process of a container.
+TEST_F(Command, FirstProcessOfContainerReturnsNumberOfSignal) {
+  ASSERT_EQ(std::system("unshare --pid --fork true"), 0) << "this test needs a PID namespace: run it as root";
+  CommandProcess container(url, {"unshare", "--pid", "--fork", SYNCGUARD_COMMAND, "watch", "k"}, "/usr/bin/env");
+  ASSERT_TRUE(eventually([&] { return !container.out().empty(); }));
+  const auto process = std::to_string(container.pid());
+  kill(std::stoi(text_of_file("/proc/" + process + "/task/" + process + "/children")), SIGTERM);
+  EXPECT_EQ(container.finish().exit_code, 128 + SIGTERM);
 }
 
 TEST_F(Command, PrintsVersionAndBackends) {

@@ -33,6 +33,15 @@ TEST_F(RunAtTerminal, CtrlCEndsCommand) {
   EXPECT_FALSE(is_locked("k"));
 }
 
+// The terminal sends Ctrl-C only to the command, but it was meant for syncguard, too.
+TEST_F(RunAtTerminal, CtrlCEndsRunBeforeAtLeast) {
+  terminal.type("$syncguard run --key k --at-least 1h -- sh -c 'echo begun; exec sleep 60'\n");
+  ASSERT_THAT(terminal.wait_for("begun"), Not(IsEmpty()));
+  interrupt();
+  EXPECT_THAT(terminal.wait_for("code 130"), Not(IsEmpty())) << terminal.everything();
+  EXPECT_FALSE(is_locked("k"));
+}
+
 TEST_F(RunAtTerminal, CommandCanHandleCtrlC) {
   terminal.type(
       "$syncguard run --key k -- bash -c 'trap \"exit 7\" INT; echo begun; while :; do sleep 0.01; done'; "

@@ -1,5 +1,4 @@
-// Processes that the command of `syncguard run` leaves behind, and processes of `syncguard run` that are stopped or
-// killed.
+// Processes that the command of `syncguard run` leaves behind.
 
 #include "e2e/run_fixture.hpp"
 
@@ -7,10 +6,6 @@ namespace syncguard::testing {
 namespace {
 
 using std::chrono::steady_clock;
-using ::testing::HasSubstr;
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Processes that the command leaves behind
 
 TEST_F(Run, KeepsLockUntilProcessGroupIsEmpty) {
   CommandProcess process(url, shell({"--key", "k", "--ttl", "6s"},
@@ -82,63 +77,6 @@ TEST_F(Run, KillsGrandchildrenIfLockIsLost) {
   EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
   EXPECT_EQ(process.finish().exit_code, 79);
   expect_no_heartbeat_after_takeover();
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Stopped and killed syncguard processes
-
-TEST_F(Run, StoppedSyncguardDoesNotLetCommandOutliveLock) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s", "--kill-after", "3s"},
-                                    "trap 'echo signaled >> signaled' TERM; " + beat));
-  ASSERT_TRUE(beats());
-  process.stop();
-  expect_no_heartbeat_after_takeover();
-  EXPECT_FALSE(file("signaled").empty());
-  process.send(SIGCONT);
-  EXPECT_EQ(process.finish().exit_code, 79);
-}
-
-TEST_F(Run, KillingSyncguardKillsCommand) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s", "--kill-after", "3s"},
-                                    "trap 'echo signaled >> signaled' TERM; (trap '' TERM; " + beat + ") & " + beat));
-  ASSERT_TRUE(beats());
-  process.send(SIGKILL);
-  EXPECT_EQ(process.finish().exit_code, 128 + SIGKILL);
-  expect_no_heartbeat_after_takeover();
-  EXPECT_FALSE(file("signaled").empty()) << "SIGTERM must come before SIGKILL";
-}
-
-TEST_F(Run, KillingJobKillsCommand) {
-  CommandProcess process(url, shell({"--key", "k", "--ttl", "6s", "--kill-after", "300ms"}, "trap '' TERM; " + beat));
-  ASSERT_TRUE(beats());
-  kill(-process.pid(), SIGKILL);  // like `kill -9 %1`
-  EXPECT_EQ(process.finish().exit_code, 128 + SIGKILL);
-  expect_no_heartbeat_after_takeover();
-}
-
-TEST_F(Run, KillingGuardianKillsCommand) {
-  CommandProcess process(url, shell({"--key", "k"}, "echo $PPID > guardian; (" + beat + ") & " + beat));
-  ASSERT_TRUE(beats());
-  ASSERT_TRUE(appears("guardian"));
-  kill(std::stoi(file("guardian")), SIGKILL);
-  const auto outcome = process.finish();
-  EXPECT_EQ(outcome.exit_code, 70);
-  EXPECT_THAT(outcome.err, HasSubstr("guardian"));
-  EXPECT_FALSE(is_locked("k"));
-  expect_no_heartbeat_after_takeover();
-}
-
-TEST_F(Run, SyncguardKilledWhileWaitingLeavesNoGuardian) {
-  auto locks = open(url);
-  const auto held = locks.acquire("k");
-  CommandProcess waiting(url, {"run", "--key", "k", "--", "true"});
-  const auto children =
-      "/proc/" + std::to_string(waiting.pid()) + "/task/" + std::to_string(waiting.pid()) + "/children";
-  ASSERT_TRUE(eventually([&] { return !text_of_file(children).empty(); }));
-  const pid_t guardian = std::stoi(text_of_file(children));
-  waiting.send(SIGKILL);
-  EXPECT_EQ(waiting.finish().exit_code, 128 + SIGKILL);
-  EXPECT_TRUE(eventually([&] { return text_of_file("/proc/" + std::to_string(guardian) + "/cmdline").empty(); }));
 }
 
 }  // namespace

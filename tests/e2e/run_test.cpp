@@ -123,6 +123,84 @@ TEST_F(Run, HoldsLockForAtLeast) {
   EXPECT_EQ(lost_lock.finish().exit_code, 79);
 }
 
+TEST_F(Run, HoldsLockForAtLeastWhateverEndsCommand) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> ends = {
+      {{"--timeout", "100ms"}, "exec sleep 60"},
+      {{"--timeout", "100ms", "--kill-after", "100ms"}, "trap '' TERM; while :; do sleep 0.01; done"},
+      {{}, "kill -TERM $$"},
+      {{}, "kill -KILL $$"},
+      {{}, "kill -KILL $PPID; exec sleep 60"},  // the guardian
+  };
+  for (const auto& [options, text] : ends) {
+    std::vector<std::string> words = {"--key", "k", "--at-least", "1h", "-v"};
+    words.insert(words.end(), options.begin(), options.end());
+    CommandProcess holder(url, shell(words, text));
+    ASSERT_TRUE(eventually([&] { return holder.err().find("--at-least") != std::string::npos || holder.has_ended(); }));
+    EXPECT_FALSE(holder.has_ended()) << text;
+    EXPECT_TRUE(is_locked("k")) << text;
+    holder.send(SIGTERM);
+    holder.finish();
+    EXPECT_FALSE(is_locked("k")) << "a signal to syncguard must release the lock: " << text;
+  }
+  const auto start = steady_clock::now();
+  EXPECT_EQ(run({"run", "--key", "k", "--at-least", "1s", "--timeout", "100ms", "--", "sleep", "60"}).exit_code, 124);
+  EXPECT_EQ(run(shell({"--key", "k", "--at-least", "1s"}, "kill -TERM $$")).exit_code, 128 + SIGTERM);
+  EXPECT_EQ(run(shell({"--key", "k", "--at-least", "1s"}, "kill -KILL $PPID; exec sleep 60")).exit_code, 70);
+  EXPECT_GE(steady_clock::now() - start, 3s);
+}
+
+TEST_F(Run, SignalToSyncguardEndsRunBeforeAtLeast) {
+  for (const std::string command : {"exec sleep 60", "trap 'exit 3' TERM; while :; do sleep 0.01; done"}) {
+    CommandProcess process(url, shell({"--key", "k", "--at-least", "1h"}, "echo > begun; " + command));
+    ASSERT_TRUE(appears("begun"));
+    std::filesystem::remove(folder.path() / "begun");
+    process.send(SIGTERM);
+    ASSERT_TRUE(eventually([&] { return process.has_ended(); })) << command;
+    EXPECT_FALSE(is_locked("k"));
+  }
+  // The signal arrives when the command has already ended, but syncguard does not know it yet.
+  CommandProcess process(url, shell({"--key", "k", "--at-least", "1h"},
+                                    "echo $$ > leader; until test -e go; do sleep 0.01; done; exit 3"));
+  ASSERT_TRUE(appears("leader"));
+  const auto leader = std::filesystem::path("/proc") / std::to_string(std::stoi(file("leader")));
+  process.stop();
+  std::ofstream(folder.path() / "go") << "!";
+  ASSERT_TRUE(eventually([&] { return !std::filesystem::exists(leader); }));
+  process.send(SIGTERM);
+  process.send(SIGCONT);
+  ASSERT_TRUE(eventually([&] { return process.has_ended(); }));
+  EXPECT_EQ(process.finish().exit_code, 3);
+  EXPECT_FALSE(is_locked("k"));
+}
+
+// The command, or another process of the user, has used up the processes that the user may have.
+TEST_F(Run, HoldsLockForAtLeastIfNoThreadCanBeStarted) {
+  // The limit does not apply to root.
+  std::vector<std::string> words = {"python3", "-c", R"(
+import os, sys
+program = os.open(sys.argv[1], os.O_RDONLY)
+if os.getuid() == 0:
+    os.chown(sys.argv[2], 65534, 65534)
+    os.setuid(65534)
+os.execve(program, [sys.argv[1], *sys.argv[3:]], os.environ)
+)", SYNCGUARD_COMMAND, folder.path().string(), "-v"};
+  const std::string set_limit = "prlimit --pid $(cut -d ' ' -f 4 /proc/$PPID/stat) --nproc=1:1 || exit; exit 3";
+  for (const auto& word : shell({"--key", "k", "--at-least", "1h"}, set_limit)) words.push_back(word);
+  CommandProcess process(url, words, "/usr/bin/env");
+  ASSERT_TRUE(eventually([&] { return process.err().find("--at-least") != std::string::npos || process.has_ended(); }));
+  EXPECT_FALSE(process.has_ended()) << process.err();
+  process.send(SIGTERM);
+  EXPECT_THAT(process.finish().err, HasSubstr("release: ok"));
+}
+
+// Another host may be able to run it.
+TEST_F(Run, CommandThatCannotBeStartedReleasesLockBeforeAtLeast) {
+  CommandProcess process(url, {"run", "--key", "k", "--at-least", "1h", "--", "no-such-command"});
+  ASSERT_TRUE(eventually([&] { return process.has_ended(); }));
+  EXPECT_EQ(process.finish().exit_code, 127);
+  EXPECT_FALSE(is_locked("k"));
+}
+
 TEST_F(Run, EndsCommandAfterTimeout) {
   const auto pausing = run({"run", "--json", "--key", "k", "--timeout", "100ms", "--", "sleep", "60"});
   EXPECT_EQ(pausing.exit_code, 124);
