@@ -286,6 +286,12 @@ def name_of(result):
     return MEASURED_NAMES[result["backend"]]
 
 
+def when(measured):
+    """The day of the measurements, or the first and the last one."""
+    dates = sorted({result["date"] for result in measured})
+    return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+
+
 def bench():
     measured = results()
     hand_offs = []
@@ -321,7 +327,7 @@ def bench():
     if entries:
         bars(34 + 34 * len(hand_offs) + 62, "One caller, no contention", "Relative to the bare client library that does the "
              "same work, in the same run.", entries, max(1, *(entry[1] for entry in entries)))
-    remark = f"Measured on {max(result['date'] for result in measured)}, on {measured[0]['cores']} cores"
+    remark = f"Measured on {when(measured)}, on {measured[0]['cores']} cores"
     if was_busy(measured):
         remark += ", while other programs used the machine: only the fairness is reliable"
     picture.text(20, height - 36, CONDITIONS, 12, FAINT)
@@ -332,8 +338,8 @@ def bench():
 def expectations():
     """The generated part of docs/performance.md: what a user can expect from each store."""
     measured = results()
-    lines = [f"Measured on {max(result['date'] for result in measured)}, on {measured[0]['cores']} cores that also ran the server. "
-             + CONDITIONS, "",
+    busy = " Other programs used the machine during the measurement: an idle one is faster." if was_busy(measured) else ""
+    lines = [f"Measured on {when(measured)}, on {measured[0]['cores']} cores that also ran the server. " + CONDITIONS + busy, "",
              "| | one caller, acquire + release | many callers of one client | hand-offs per second, 8 processes | 64 processes |",
              "|---|---|---|---|---|"]
     for result in measured:
@@ -359,11 +365,9 @@ def tables():
             lines.extend("| " + " | ".join(row) + " |" for row in rows)
 
     measured = results()
-    dates = sorted({result["date"] for result in measured})
     cores = sorted({str(result["cores"]) for result in measured})
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     loads = ", ".join(f"{name_of(result)} {result['load_before']:.1f}" for result in measured)
-    lines.append(f"Measured on {when}, on {' or '.join(cores)} cores that also ran the server.")
+    lines.append(f"Measured on {when(measured)}, on {' or '.join(cores)} cores that also ran the server.")
     lines.append(CONDITIONS)
     lines.append(f"Load of the machine at the start of each benchmark, including the load of the previous one: {loads}.")
     if was_busy(measured):

@@ -37,6 +37,9 @@ class Text:
         self.labels = {}
         for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE):
             self.labels.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+        # Not every backend has every gauge. All metrics have this label.
+        for name in re.findall(r"^# TYPE (\S+) gauge", text, re.MULTILINE):
+            self.labels.setdefault(name, {"backend"})
 
     def complaints_about(self, query):
         """What is wrong with a PromQL query, or with Grafana's label_values(SELECTOR, LABEL)."""

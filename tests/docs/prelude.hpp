@@ -37,5 +37,6 @@ int rows_changed_by(const char* sql, const std::vector<std::string>& values);
 int balance_of(const std::string& account);
 bool run_script(const std::string& key, const std::vector<std::string>& arguments);
 void write_to_journal(std::string_view message);
+std::string secret(const std::string& name);
 std::unique_ptr<sg::Backend> make_my_backend(const std::string& place, std::chrono::milliseconds timeout,
                                              const sg::Log& log);
