@@ -56,7 +56,8 @@ LockError server_error(std::string_view sqlstate, const std::string& server_mess
     return with_cause(ErrorCode::auth_failed, "PostgreSQL rejected the user or the password", server_message);
   if (is("42501")) {
     return with_cause(ErrorCode::auth_failed,
-                      "this user lacks a privilege that locks need: SELECT, INSERT, UPDATE and DELETE on the tables",
+                      "this user lacks a privilege that locks need: SELECT, INSERT, UPDATE and DELETE on the tables; "
+                      "or row-level security forbids it",
                       server_message);
   }
   if (is("42P01") || is("3F000")) {

@@ -136,7 +136,14 @@ TEST_P(PostgresDiscardedChanges, PoliciesThatHideRowsFromChangesAreNoticed) {
   expect_discarded([&] { (void)locks.extend(id, 1h); });
   expect_discarded([&] { (void)locks.release(id); });
   expect_discarded([&] { (void)locks.break_lock("key", fence); });
-  EXPECT_FALSE(is_granted(locks.try_acquire("key")));
+  // PostgreSQL 15.20, unlike 15.18, rejects an INSERT that conflicts with a row that policies hide from UPDATE.
+  bool granted = false;
+  const auto error = error_of([&] { granted = is_granted(locks.try_acquire("key")); });
+  EXPECT_FALSE(granted);
+  if (error) {
+    EXPECT_EQ(error->code(), ErrorCode::auth_failed) << error->what();
+    EXPECT_THAT(error->what(), HasSubstr("row-level security"));
+  }
   EXPECT_FALSE(locks.release(LockId::generate())) << "there is no such lock";
   allow_only({"UPDATE"});
   EXPECT_TRUE(locks.extend(id, 1h));
