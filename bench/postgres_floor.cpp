@@ -60,9 +60,10 @@ Floor postgres_floor(const std::string& text) {
   const auto schema = [](const postgres::Tables::Name& name) { return name.schema.empty() ? "public" : name.schema; };
   const postgres::Tables names(options.table, options.fence_table);
   const auto tables = names.in_schemas(schema(names.locks_name()), schema(names.counters_name()));
-  const auto sql = std::make_shared<const postgres::Statements>(tables, postgres::Statements::Queue::exists,
-                                                                postgres::Statements::Holder::exists,
-                                                                postgres::FoundFunctions::usable);
+  postgres::FoundTable table{};
+  table.is_table = table.trusted = table.usable = table.has_holder = true;
+  const postgres::FoundTables found{.locks = table, .counters = table, .waiters = table};
+  const auto sql = std::make_shared<const postgres::Statements>(tables, found, postgres::FoundFunctions::usable);
   const auto make_caller = [options, sql](const Key& key) -> std::function<void()> {
     const auto connection = std::make_shared<Connection>(options.connection);
     const auto call = [connection, sql](const postgres::Tables::Function& function,
@@ -73,7 +74,7 @@ Floor postgres_floor(const std::string& text) {
     };
     return [=] {
       const auto id = LockId::generate().str();
-      call(sql->functions->acquire, {key.str(), id, "30000", "fence:" + key.str(), key.str(), "true", "bench/1", id});
+      call(sql->functions->acquire, {key.str(), id, "30000", "fence:" + key.str(), key.str(), "true", "bench/1", ""});
       call(sql->functions->release, {id});
     };
   };

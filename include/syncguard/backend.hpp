@@ -23,11 +23,13 @@
 
 #include <syncguard/administration.hpp>
 #include <syncguard/backend_fwd.hpp>
+#include <syncguard/call_limits.hpp>
 #include <syncguard/capabilities.hpp>
 #include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
 #include <syncguard/lock_info.hpp>
+#include <syncguard/requests.hpp>
 
 #include <asio/awaitable.hpp>
 
@@ -36,79 +38,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <thread>
-#include <variant>
 #include <vector>
 
 namespace syncguard {
 inline namespace v0_1 {
-
-/// The limits of one operation.
-struct CallLimits {
-  std::stop_token stop;
-  std::chrono::steady_clock::time_point deadline;
-  /// The thread that only waits for this operation; none if the caller is asynchronous.
-  std::thread::id blocking_thread{};
-
-  /// Whether the operation may block the calling thread. Then it can do its work here, within these limits, instead of
-  /// handing it to another thread, and should send its request at once instead of together with others. Ask again after
-  /// every co_await, which may continue on another thread. Any other thread runs other operations, too: never block it.
-  [[nodiscard]] bool may_block() const noexcept { return blocking_thread == std::this_thread::get_id(); }
-};
-
-struct AcquireRequest {
-  Key key;
-  LockId lock_id;
-  std::chrono::milliseconds ttl;
-  /// Whether the caller waits if the key is contended. A waiting caller may be refused briefly in favor of other
-  /// clients.
-  bool can_wait = false;
-  /// The label to store with the lock, see ClientOptions::holder; empty: none.
-  std::string holder{};
-  /// The lock id is new: no earlier request has used it, and it is in no queue.
-  bool is_first = false;
-};
-
-struct Granted {
-  Fence fence;
-  Timestamp expires_at;
-  /// The remaining time, computed in the atomic step. Zero or negative if a repeated acquire finds its lock in the
-  /// tolerance after its expiry. Never more than the ttl, even if the clock was set back before a repeated acquire.
-  std::chrono::milliseconds remaining;
-};
-
-struct Contended {
-  /// The key becomes free after this time unless its holder renews the lock.
-  std::chrono::milliseconds free_in;
-  /// The key is free, but reserved for another waiter. A waiter that has joined need not try again when the reservation
-  /// ends: if it is not used, the backend wakes the next one.
-  bool reserved = false;
-};
-
-struct Released {};
-
-struct Extended {
-  Timestamp expires_at;
-  std::chrono::milliseconds remaining;
-};
-
-/// Why a lock id could not be released or extended. A lock with a different id is not_found.
-enum class Missing { expired, not_found };
-
-/// Which live locks to list, as in ListOptions.
-struct ListRequest {
-  /// In normalization form C.
-  std::string prefix{};
-  std::size_t limit = 100;
-  /// From a page of this backend; empty: at the beginning.
-  std::string cursor{};
-};
-
-using AcquireReply = std::variant<Granted, Contended>;
-using ReleaseReply = std::variant<Released, Missing>;
-using ExtendReply = std::variant<Extended, Missing>;
 
 /// A waiter's place in the queue of a key, among the first waiters of all clients. The destructor only forgets the
 /// place locally; other clients then skip it as dead.
@@ -124,9 +58,13 @@ class SYNCGUARD_EXPORT WaitTicket {
   virtual asio::awaitable<void> rejoin(const CallLimits& limits) = 0;
   /// Gives up the place. A turn that was already given is passed on.
   virtual asio::awaitable<void> leave(const CallLimits& limits) = 0;
-  /// How long the key stays held, if the atomic step of join() or rejoin() saw a live lock of another client. The
-  /// caller then waits without another attempt. nullopt (the default) if the step did not look, or the key was free.
+  /// How long the key stays held by, or reserved for, another client, if the atomic step of join() or rejoin() saw
+  /// that. The caller then waits without another attempt. nullopt (the default) if the step did not look, or if an
+  /// attempt may succeed.
   [[nodiscard]] virtual std::optional<std::chrono::milliseconds> free_in() const noexcept;
+  /// Whether wake is also called after the holder's lock has expired, and after a turn of another waiter was not used.
+  /// If not (the default), the client attempts at that time by itself, like all other waiting clients.
+  [[nodiscard]] virtual bool notices_expiry() const noexcept;
 };
 
 /// A store of locks, as one client uses it. An implementation has capabilities() and the five operations; everything

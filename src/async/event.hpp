@@ -1,7 +1,7 @@
 // How the library's coroutines wait for anything that is not I/O.
 #pragma once
 
-#include <syncguard/backend.hpp>
+#include <syncguard/call_limits.hpp>
 #include <syncguard/error.hpp>
 
 #include <asio/awaitable.hpp>

@@ -1,7 +1,7 @@
 // Resolves host names within the caller's limits.
 #pragma once
 
-#include <syncguard/backend.hpp>
+#include <syncguard/call_limits.hpp>
 
 #include <asio/awaitable.hpp>
 #include <asio/ip/tcp.hpp>

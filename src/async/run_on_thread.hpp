@@ -4,7 +4,7 @@
 #include "async/event.hpp"
 #include "os/threads.hpp"
 
-#include <syncguard/backend.hpp>
+#include <syncguard/call_limits.hpp>
 
 #include <asio/awaitable.hpp>
 

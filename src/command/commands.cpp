@@ -5,7 +5,6 @@
 #include "command/waiting_display.hpp"
 #include "core/validation.hpp"
 
-#include <syncguard/backend.hpp>
 #include <syncguard/registry.hpp>
 
 #include <unistd.h>

@@ -46,7 +46,6 @@ void AcquireLoop::contended(Time now, const Contended& reply) {
   last_attempt_failed_ = false;
   // At least 1 ms, so that a reply that rounds to zero does not make the loop spin.
   free_at_ = saturating_add(now, std::max(reply.free_in, std::chrono::milliseconds(1)));
-  is_reserved_ = reply.reserved;
   sleep_or_give_up(now);
   if (step_ == Step::sleep && queue_exists_ && !join_tried_since_wait_) {
     step_ = Step::join;
@@ -67,10 +66,10 @@ void AcquireLoop::failed(Time now, const LockError& error) {
   sleep_or_give_up(now);
 }
 
-void AcquireLoop::joined(Time now, std::optional<std::chrono::milliseconds> free_in) {
-  has_joined_ = true;
-  if (free_in) {
-    contended(now, {*free_in});
+void AcquireLoop::joined(Time now, const Joined& queue) {
+  queue_notices_expiry_ = queue.notices_expiry;
+  if (queue.free_in) {
+    contended(now, {*queue.free_in});
   } else {
     begin_attempt();
   }
@@ -78,7 +77,7 @@ void AcquireLoop::joined(Time now, std::optional<std::chrono::milliseconds> free
 
 void AcquireLoop::not_joined(Time now, JoinFailure failure) {
   if (failure == JoinFailure::permanent) queue_exists_ = false;
-  has_joined_ = false;
+  queue_notices_expiry_ = false;
   if (attempted_since_wait_) {
     sleep_or_give_up(now);
   } else {
@@ -93,7 +92,7 @@ void AcquireLoop::woken() noexcept {
 
 void AcquireLoop::timer(Time now) {
   if (step_ == Step::wait_in_queue) {
-    throw_timeout(now, ": other waiters of this client were ahead in the queue");
+    time_out(now, ": other waiters of this client were ahead in the queue");
     return;
   }
   join_tried_since_wait_ = false;
@@ -124,15 +123,14 @@ bool AcquireLoop::can_wait(Time now) const noexcept {
 
 void AcquireLoop::sleep_or_give_up(Time now) {
   if (!can_wait(now)) {
-    throw_timeout(now, last_attempt_ || now >= deadline_ ? "" : ": the retry limit was reached");
+    time_out(now, last_attempt_ || now >= deadline_ ? "" : ": the retry limit was reached");
     return;
   }
   if (!retry_at_) {
     const auto delay = core::retry_delay(options_, retries_ + 1, random_());
     retry_at_ = delay < deadline_ - now ? now + delay : deadline_;
   }
-  const bool queue_notices = is_reserved_ && has_joined_;
-  wait_until_ = queue_notices ? *retry_at_ : std::min(*retry_at_, free_at_);
+  wait_until_ = queue_notices_expiry_ ? *retry_at_ : std::min(*retry_at_, free_at_);
   step_ = Step::sleep;
 }
 
@@ -141,7 +139,7 @@ void AcquireLoop::fail(const LockError& error) {
   step_ = Step::fail;
 }
 
-void AcquireLoop::throw_timeout(Time now, const char* why) {
+void AcquireLoop::time_out(Time now, const char* why) {
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - start_);
   std::string message = "timed out waiting for the lock after " + std::to_string(attempts_) +
                         (attempts_ == 1 ? " attempt (" : " attempts (") + std::to_string(waited.count()) + " ms)" + why;

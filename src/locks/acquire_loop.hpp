@@ -27,10 +27,10 @@ namespace detail {
 //                 failed, transient                sleep (fail: AcquisitionTimeout, if time or retries are used)
 //                 failed, permanent                fail: that error
 //   join          joined                           attempt: events before joining were not seen
-//                 joined, key seen held            sleep
+//                 joined, key seen taken           sleep
 //                 not_joined                       sleep, or attempt if there was none since the last wait
 //   sleep         woken                            attempt                                        (no retry)
-//                 timer, holder's lock expired     attempt                                        (no retry)
+//                 timer, holder's lock expired     attempt (not if the queue notices that)        (no retry)
 //                 timer, delay ended               join                                           (a retry)
 //                 timer, delay ended, no queue     attempt                                        (a retry)
 //                 timer, delay ended after failed  attempt: whether the key is taken is unknown   (a retry)
@@ -66,8 +66,13 @@ class AcquireLoop {
   void first_in_queue() noexcept;
   void contended(Time now, const Contended& reply);
   void failed(Time now, const LockError& error);
-  // free_in is set if joining found the key held.
-  void joined(Time now, std::optional<std::chrono::milliseconds> free_in);
+  struct Joined {
+    // Set if joining found the key taken.
+    std::optional<std::chrono::milliseconds> free_in{};
+    // The queue wakes this waiter after the holder's lock has expired, too.
+    bool notices_expiry = false;
+  };
+  void joined(Time now, const Joined& queue);
   void not_joined(Time now, JoinFailure failure);
   void woken() noexcept;
   void timer(Time now);
@@ -77,7 +82,7 @@ class AcquireLoop {
   void sleep_or_give_up(Time now);
   void begin_attempt() noexcept;
   void fail(const LockError& error);
-  void throw_timeout(Time now, const char* why);
+  void time_out(Time now, const char* why);
 
   const WaitOptions options_;
   const Time start_;
@@ -95,9 +100,8 @@ class AcquireLoop {
   std::optional<Time> retry_at_;
   // When the holder's lock expires, or a reservation ends, according to the last reply.
   Time free_at_ = Time::max();
-  bool is_reserved_ = false;
   bool queue_exists_ = true;
-  bool has_joined_ = false;
+  bool queue_notices_expiry_ = false;
   bool join_tried_since_wait_ = false;
   bool attempted_since_wait_ = false;
   bool last_attempt_failed_ = false;

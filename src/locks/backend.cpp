@@ -7,6 +7,7 @@ inline namespace v0_1 {
 
 WaitTicket::~WaitTicket() = default;
 std::optional<std::chrono::milliseconds> WaitTicket::free_in() const noexcept { return std::nullopt; }
+bool WaitTicket::notices_expiry() const noexcept { return false; }
 Backend::~Backend() = default;
 
 void detail::destroy(Backend* backend) noexcept { delete backend; }

@@ -1,7 +1,7 @@
 // One thread that watches the deadlines of all leases of a client.
 #pragma once
 
-#include "locks/deadline_heap.hpp"
+#include "core/deadline_heap.hpp"
 
 #include <syncguard/boot_clock.hpp>
 
@@ -24,7 +24,7 @@ class LeaseState;
 class LeaseScheduler {
  public:
   using Time = BootClock::time_point;
-  using Leases = DeadlineHeap<LeaseState, Time>;
+  using Leases = core::DeadlineHeap<LeaseState, Time>;
 
   // Starts the thread. While there are leases, the context of the given executor has work, because renewals run there.
   // When that context is destroyed, the thread ends before it.

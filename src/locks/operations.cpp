@@ -127,8 +127,10 @@ class QueuePlace {
     co_return ticket_ != nullptr;
   }
 
-  // How long the key stays held, if joining saw that. Only after join() returned true.
-  [[nodiscard]] std::optional<std::chrono::milliseconds> free_in() const noexcept { return ticket_->free_in(); }
+  // What joining saw. Only after join() returned true.
+  [[nodiscard]] AcquireLoop::Joined found() const noexcept {
+    return {.free_in = ticket_->free_in(), .notices_expiry = ticket_->notices_expiry()};
+  }
 
   // The acquire has already removed the entry from the store.
   void forget() noexcept { ticket_.reset(); }
@@ -179,7 +181,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
 
   const auto place = client->wait_queue().enter(request.key);
   // Set when an attempt may succeed. Created when the first wait begins: most acquisitions do not wait.
-  std::optional<async::Event> wake_up = place.turn();
+  std::optional<async::Event> wake_up = place.became_first();
   std::optional<QueuePlace> queue_place;
   const auto start = steady_clock::now();
   std::optional<Waiting> waiting;
@@ -195,7 +197,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
   AcquireLoop loop(options.wait, start,
                    wake_up ? AcquireLoop::Start::behind_others : AcquireLoop::Start::first_in_queue,
                    [&] { return client->random(*callbacks); });
-  // The last variable: its request is sent before the next caller in the queue gets its turn.
+  // The last variable: its request is sent before the next caller becomes the first in the queue.
   Retraction retraction(*client, request);
 
   for (;;) {
@@ -207,6 +209,8 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         if (result == async::WaitResult::stopped) {
           loop.stopped();
         } else if (place.is_first()) {
+          // From now on, only the store sets it.
+          wake_up->reset();
           loop.first_in_queue();
         } else if (result == async::WaitResult::timed_out) {
           loop.timer(steady_clock::now());
@@ -251,7 +255,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         limits.deadline = std::min(limits.deadline, loop.deadline());
         try {
           if (co_await queue_place->join(request, limits)) {
-            loop.joined(steady_clock::now(), queue_place->free_in());
+            loop.joined(steady_clock::now(), queue_place->found());
           } else {
             loop.not_joined(steady_clock::now(), AcquireLoop::JoinFailure::permanent);
           }

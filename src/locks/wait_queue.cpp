@@ -11,9 +11,9 @@ WaitQueue::Place::Place(WaitQueue& queue, const Key& key) : owner_(queue) {
   queue_ = &*owner_.queues_.try_emplace(key).first;
   auto& waiters = queue_->second;
   try {
-    std::optional<async::Event> turn;
-    if (!waiters.empty()) turn.emplace();
-    waiter_ = waiters.insert(waiters.end(), std::move(turn));
+    std::optional<async::Event> became_first;
+    if (!waiters.empty()) became_first.emplace();
+    waiter_ = waiters.insert(waiters.end(), std::move(became_first));
   } catch (...) {
     if (waiters.empty()) owner_.queues_.erase(key);
     throw;

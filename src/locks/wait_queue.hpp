@@ -30,7 +30,7 @@ class WaitQueue {
 
     [[nodiscard]] bool is_first() const;
     // Set when this place becomes the first; none if it was the first from the beginning.
-    [[nodiscard]] const std::optional<async::Event>& turn() const noexcept { return *waiter_; }
+    [[nodiscard]] const std::optional<async::Event>& became_first() const noexcept { return *waiter_; }
 
    private:
     friend class WaitQueue;

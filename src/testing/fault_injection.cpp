@@ -324,6 +324,7 @@ class FaultyTicket : public WaitTicket {
   }
 
   [[nodiscard]] std::optional<std::chrono::milliseconds> free_in() const noexcept override { return inner_->free_in(); }
+  [[nodiscard]] bool notices_expiry() const noexcept override { return inner_->notices_expiry(); }
 
  private:
   FaultyBackend& backend_;

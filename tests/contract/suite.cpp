@@ -13,6 +13,7 @@ std::optional<std::string> BackendFixture::url() { return std::nullopt; }
 bool BackendFixture::wakes_waiters() { return true; }
 bool BackendFixture::keeps_order() { return wakes_waiters(); }
 bool BackendFixture::can_clean_up() { return true; }
+bool BackendFixture::stores_labels() { return true; }
 bool BackendFixture::supports_administration() { return true; }
 std::size_t BackendFixture::many_locks() { return 300; }
 TimeAuthority BackendFixture::time_authority() { return TimeAuthority::server; }

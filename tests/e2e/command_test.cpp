@@ -4,6 +4,7 @@
 #if SYNCGUARD_HAS_REDIS
 #include "servers/fake_redis.hpp"
 #endif
+#include "support/needs_root.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -349,7 +350,7 @@ TEST_F(Command, RunsWithClosedStandardStreams) {
 
 // The kernel does not let the signal end the first process of a container.
 TEST_F(Command, FirstProcessOfContainerReturnsNumberOfSignal) {
-  ASSERT_EQ(std::system("unshare --pid --fork true"), 0) << "this test needs a PID namespace: run it as root";
+  SYNCGUARD_NEEDS_ROOT();
   CommandProcess container(url, {"unshare", "--pid", "--fork", SYNCGUARD_COMMAND, "watch", "k"}, "/usr/bin/env");
   ASSERT_TRUE(eventually([&] { return !container.out().empty(); }));
   const auto process = std::to_string(container.pid());

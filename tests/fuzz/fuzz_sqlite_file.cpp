@@ -32,9 +32,9 @@ std::string intact_database(const std::filesystem::path& folder) {
   const bool opened = sqlite3_open(file.c_str(), &database) == SQLITE_OK;
   const bool waited =
       opened && sqlite3_exec(database,
-                             "INSERT INTO syncguard_locks_waiters (key, waiter, turn_until_ms, seen_at_ms)"
-                             " VALUES ('free', 'AAAAAAAAAAAAAAAAAAAAAA', 9000000000000, 1),"
-                             " ('held', 'BAAAAAAAAAAAAAAAAAAAAA', NULL, NULL);"
+                             "INSERT INTO syncguard_locks_waiters (key, waiter, place, seen_at_ms, turn_until_ms)"
+                             " VALUES ('free', 'AAAAAAAAAAAAAAAAAAAAAA', 1, 1, 9000000000000),"
+                             " ('held', 'BAAAAAAAAAAAAAAAAAAAAA', 2, 1, NULL);"
                              "PRAGMA wal_checkpoint(TRUNCATE)",
                              nullptr, nullptr, nullptr) == SQLITE_OK;
   sqlite3_close(database);

@@ -58,13 +58,13 @@ class Store:
             for number, (key, holder, held, left, waiters) in enumerate(locks):
                 lock_id = f"{number:022d}"
                 database.execute(
-                    "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, holder,"
-                    " holder_lock_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (key, lock_id, now + left * 1000, now - held * 1000, f"{number + 1:015d}", key, holder, lock_id))
+                    "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, holder)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (key, lock_id, now + left * 1000, now - held * 1000, f"{number + 1:015d}", key, holder))
                 for waiter in range(waiters):
                     database.execute(
-                        "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES (?, ?, ?)",
-                        (key, f"{number:011d}{waiter:011d}", now + 600_000))
+                        "INSERT INTO syncguard_locks_waiters (key, waiter, place, seen_at_ms) VALUES (?, ?, ?, ?)",
+                        (key, f"{number:011d}{waiter:011d}", waiter, now + 25_000))
 
 
 class Server:

@@ -66,7 +66,7 @@ void RedisServer::start_without_waiting() {
           << " ~syncguard:* ~syncguard-queue:* ~syncguard-turn:* ~{syncguard}* &syncguard-wake:* &{syncguard}-wake:*"
              " &__keyspace@* +select +info +client|setname"
              " +eval +evalsha +time +get +mget +set +incr +del +pexpire +pttl"
-             " +zadd +zrem +zpopmin +zcard +scan +publish +subscribe +unsubscribe"
+             " +zadd +zrange +zrem +zremrangebyrank +zcard +scan +publish +subscribe +unsubscribe"
           << (options_.cluster ? " +asking\n" : "\n");
     }
   }

@@ -27,7 +27,7 @@ AcquireLoop sleeping(const WaitOptions& options, Time now = start) {
   auto loop = loop_with(options);
   loop.contended(now, {long_held});
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined(start, std::nullopt);
+  loop.joined(start, {});
   loop.contended(now, {long_held});
   EXPECT_EQ(loop.step(), Step::sleep);
   return loop;
@@ -50,7 +50,7 @@ TEST(AcquireLoop, JoinsQueueAndRetriesBeforeSleeping) {
   EXPECT_EQ(loop.step(), Step::attempt);
   loop.contended(start, {long_held});
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined(start, std::nullopt);
+  loop.joined(start, {});
   EXPECT_EQ(loop.step(), Step::attempt) << "the key may have become free before joining";
   loop.contended(start, {long_held});
   EXPECT_EQ(loop.step(), Step::sleep);
@@ -60,7 +60,7 @@ TEST(AcquireLoop, JoinsQueueAndRetriesBeforeSleeping) {
 TEST(AcquireLoop, SleepsWithoutAttemptIfJoiningSawThatKeyIsHeld) {
   auto loop = loop_with(exact);
   loop.contended(start, {long_held});
-  loop.joined(start, 30ms);
+  loop.joined(start, {.free_in = 30ms});
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 30ms);
   EXPECT_EQ(loop.attempts(), 1);
@@ -71,7 +71,7 @@ TEST(AcquireLoop, SleepsWithoutAttemptIfJoiningSawThatKeyIsHeld) {
 TEST(AcquireLoop, TimesOutIfJoiningSawThatKeyIsHeldAfterTheTimeout) {
   auto loop = loop_with({.timeout = 1s});
   loop.contended(start, {long_held});
-  loop.joined(start + 1s, long_held);
+  loop.joined(start + 1s, {.free_in = long_held});
   EXPECT_EQ(loop.step(), Step::fail);
   EXPECT_EQ(loop.error().code(), ErrorCode::acquisition_timeout);
 }
@@ -106,7 +106,7 @@ TEST(AcquireLoop, FollowsScheduleAndRejoinsBeforeEveryRetry) {
     now = loop.wait_until();
     loop.timer(now);
     EXPECT_EQ(loop.step(), Step::join);
-    loop.joined(start, std::nullopt);
+    loop.joined(start, {});
     EXPECT_EQ(loop.step(), Step::attempt);
     loop.contended(now, {long_held});
   }
@@ -129,7 +129,7 @@ TEST(AcquireLoop, WakeUpCausesAttemptWithoutCountingAsRetry) {
     EXPECT_EQ(loop.step(), Step::attempt);
     loop.contended(start + 10ms, {long_held});
     EXPECT_EQ(loop.step(), Step::join) << "the attempt has used up its turn";
-    loop.joined(start, std::nullopt);
+    loop.joined(start, {});
     EXPECT_EQ(loop.step(), Step::attempt);
     loop.contended(start + 10ms, {long_held});
     EXPECT_EQ(loop.step(), Step::sleep);
@@ -140,45 +140,63 @@ TEST(AcquireLoop, WakeUpCausesAttemptWithoutCountingAsRetry) {
 TEST(AcquireLoop, ExpiryOfHolderCausesAttemptWithoutCountingAsRetry) {
   auto loop = loop_with(WaitOptions{.timeout = 1h, .max_retries = 1, .retry_delay = 10s, .jitter = Jitter::none});
   loop.contended(start, {3s});
-  loop.joined(start, std::nullopt);
+  loop.joined(start, {});
   loop.contended(start, {3s});
   EXPECT_EQ(loop.wait_until(), start + 3s);
   loop.timer(start + 3s);
   EXPECT_EQ(loop.step(), Step::attempt);
   loop.contended(start + 3s, {30s});
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined(start, std::nullopt);
+  loop.joined(start, {});
   loop.contended(start + 3s, {30s});
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 10s) << "the original retry delay must continue";
 }
 
-TEST(AcquireLoop, EndOfReservationCausesAttemptOnlyOutsideTheQueue) {
-  constexpr Contended reserved{.free_in = 30ms, .reserved = true};
+TEST(AcquireLoop, IgnoresExpiryOfHolderIfQueueNoticesIt) {
   auto loop = loop_with(exact);
-  loop.contended(start, reserved);
-  loop.joined(start, std::nullopt);
-  loop.contended(start, reserved);
-  EXPECT_EQ(loop.wait_until(), start + 100ms) << "the queue notices the end of a reservation";
+  loop.contended(start, {30ms});
+  loop.joined(start, {.free_in = 30ms, .notices_expiry = true});
+  EXPECT_EQ(loop.step(), Step::sleep);
+  EXPECT_EQ(loop.wait_until(), start + 100ms);
   loop.timer(start + 100ms);
-  loop.not_joined(start + 100ms, JoinFailure::this_time);
-  loop.contended(start + 100ms, reserved);
-  EXPECT_EQ(loop.wait_until(), start + 130ms);
+  loop.joined(start + 100ms, {.notices_expiry = true});
+  EXPECT_EQ(loop.step(), Step::attempt);
+  loop.contended(start + 100ms, {30ms});
+  EXPECT_EQ(loop.wait_until(), start + 300ms) << "the attempt after joining found the key taken";
 }
 
-TEST(AcquireLoop, EndOfReservationCausesAttemptIfRejoiningFailed) {
-  auto loop = sleeping(exact);
+TEST(AcquireLoop, QueueThatNoticesExpiryWakesWaiterWithoutCountingAsRetry) {
+  auto loop = loop_with(WaitOptions{.timeout = 1h, .max_retries = 1, .jitter = Jitter::none});
+  loop.contended(start, {long_held});
+  loop.joined(start, {.free_in = long_held, .notices_expiry = true});
+  for (int i = 0; i < 10; ++i) {
+    loop.woken();
+    EXPECT_EQ(loop.step(), Step::attempt);
+    loop.contended(start + 10ms, {30ms});
+    EXPECT_EQ(loop.step(), Step::join);
+    loop.joined(start + 10ms, {.free_in = 30ms, .notices_expiry = true});
+    EXPECT_EQ(loop.step(), Step::sleep);
+    EXPECT_EQ(loop.wait_until(), start + 100ms) << "the original retry delay must continue";
+  }
+}
+
+TEST(AcquireLoop, ExpiryOfHolderCausesAttemptIfRejoiningFailed) {
+  auto loop = loop_with(exact);
+  loop.contended(start, {long_held});
+  loop.joined(start, {.free_in = long_held, .notices_expiry = true});
   loop.woken();
-  loop.contended(start, {.free_in = 30ms, .reserved = true});
+  loop.contended(start, {30ms});
   EXPECT_EQ(loop.step(), Step::join);
   loop.not_joined(start, JoinFailure::this_time);
+  EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 30ms);
 }
 
 TEST(AcquireLoop, DoesNotSpinOnExpiredHolder) {
   auto loop = loop_with(exact);
   loop.contended(start, {0ms});
-  loop.joined(start, std::nullopt);
+  loop.joined(start, {});
   loop.contended(start, {-5ms});
   EXPECT_EQ(loop.step(), Step::sleep);
   EXPECT_EQ(loop.wait_until(), start + 1ms);
@@ -209,7 +227,7 @@ TEST(AcquireLoop, RetriesUntilTimeoutUnlessRetriesAreLimited) {
   while (loop.wait_until() < start + timeout) {
     now = loop.wait_until();
     loop.timer(now);
-    loop.joined(start, std::nullopt);
+    loop.joined(start, {});
     loop.contended(now, {long_held});
     ASSERT_EQ(loop.step(), Step::sleep) << "gave up after " << (now - start) / 1ms << " ms";
   }
@@ -225,7 +243,7 @@ TEST(AcquireLoop, WaitsForeverWithoutTimeout) {
     ASSERT_EQ(loop.step(), Step::sleep);
     now = loop.wait_until();
     loop.timer(now);
-    loop.joined(start, std::nullopt);
+    loop.joined(start, {});
     loop.contended(now, {long_held});
   }
   EXPECT_EQ(loop.wait_until() - now, 10s);
@@ -297,7 +315,7 @@ TEST(AcquireLoop, LaterWaiterWaitsForItsTurnThenJoins) {
   EXPECT_EQ(loop.wait_until(), start + 5s);
   loop.first_in_queue();
   EXPECT_EQ(loop.step(), Step::join);
-  loop.joined(start, std::nullopt);
+  loop.joined(start, {});
   EXPECT_EQ(loop.step(), Step::attempt);
   EXPECT_EQ(loop.attempts(), 1);
 }
@@ -320,7 +338,7 @@ TEST(AcquireLoop, WaiterThatNeverBecameFirstTimesOutAfterZeroAttempts) {
 TEST(AcquireLoop, TimeInQueueCountsTowardTimeout) {
   auto loop = loop_with(WaitOptions{.timeout = 1s, .jitter = Jitter::none}, Start::behind_others);
   loop.first_in_queue();
-  loop.joined(start, std::nullopt);
+  loop.joined(start, {});
   loop.contended(start + 950ms, {long_held});
   EXPECT_EQ(loop.wait_until(), start + 1s);
 }

@@ -1,11 +1,11 @@
-#include "locks/deadline_heap.hpp"
+#include "core/deadline_heap.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
-namespace syncguard::detail {
+namespace syncguard::core {
 namespace {
 
 struct Item {
@@ -65,4 +65,4 @@ TEST(DeadlineHeap, TakeAllReturnsAndClears) {
 }
 
 }  // namespace
-}  // namespace syncguard::detail
+}  // namespace syncguard::core

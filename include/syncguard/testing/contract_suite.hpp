@@ -61,6 +61,8 @@ class BackendFixture {
   virtual bool wakes_waiters();
   /// Whether waiters of different clients are served in order. By default, if they are woken.
   virtual bool keeps_order();
+  /// Whether locks carry the label of their holder.
+  virtual bool stores_labels();
   /// Whether is_locked removes locks that expired long ago if the setup enables it.
   virtual bool can_clean_up();
   /// Whether the backend implements list, inspect, break_lock and raise_fence. By default it must.

@@ -7,6 +7,7 @@
 #include "core/durations.hpp"
 #include "core/expiry.hpp"
 #include "core/fence_limit.hpp"
+#include "core/key_rules.hpp"
 #include "core/listed.hpp"
 #include "core/validation.hpp"
 
@@ -87,6 +88,10 @@ struct LockAndCounter {
   HostTime time;
 
   [[nodiscard]] bool is_held() const { return lock && is_live(lock->expires_at, time.now); }
+  // Refers to this object.
+  [[nodiscard]] core::KeyView view() const {
+    return {.now = time.now, .holder = lock ? &*lock : nullptr, .counter = newest_fence.value()};
+  }
 };
 
 class FirestoreTicket : public WaitTicket {
@@ -191,7 +196,8 @@ class FirestoreBackend : public Backend {
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& given) override {
     const auto limits = connection_->with_time_to_connect(given);
-    const auto found = co_await find(id, limits);
+    auto found = co_await find(id, limits);
+    if (found.lock && !is_live(found.lock->expires_at, found.time.now)) found.lock.reset();
     co_return found.lock;
   }
 
@@ -280,31 +286,24 @@ class FirestoreBackend : public Backend {
     }
     const auto read_once = [&] { return read_lock_and_counter(names, limits); };
     const auto read = co_await with_reliable_clock<LockAndCounter>(read_once);
-    if (read.is_held()) {
-      const auto& lock = *read.lock;
-      if (lock.lock_id == request.lock_id) {
-        // At most the requested time, even if the document was modified.
-        co_return Granted{lock.fence, lock.expires_at,
-                          std::min(read.time.remaining_until(lock.expires_at), request.ttl)};
-      }
-      backoff_.observed_holder(names.lock, lock.lock_id);
-      co_return Contended{std::min(recheck_in(names.lock), free_in(lock.expires_at, read.time.now))};
-    }
     const auto floor = fences_ == FenceSource::clock ? core::clock_floor(read.time.server_now()) : 0;
-    const auto fence = core::next_fence(read.newest_fence.value(), floor);
-    const LockRecord lock{.key = request.key,
-                          .lock_id = request.lock_id,
-                          .expires_at = read.time.now + request.ttl,
-                          .acquired_at = read.time.now,
-                          .fence = fence,
-                          .holder = request.holder};
-    std::vector<Write> writes;
-    writes.push_back(firestore::put(firestore::lock_document(names.lock, lock), read.lock_document));
-    writes.push_back(
-        firestore::put(firestore::counter_document(names.counter, fence, request.key), read.counter_document));
-    if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
-    backoff_.granted(names.lock, request.lock_id, steady_clock::now() - begun);
-    co_return Granted{fence, lock.expires_at, read.time.remaining_until(lock.expires_at)};
+    auto [reply, changes] = core::acquire(read.view(), request, floor);
+    if (auto* contended = std::get_if<Contended>(&reply)) {
+      backoff_.observed_holder(names.lock, read.lock->lock_id);
+      contended->free_in = std::min(recheck_in(names.lock), contended->free_in);
+      co_return reply;
+    }
+    if (const auto& lock = changes.put_holder) {
+      std::vector<Write> writes;
+      writes.push_back(firestore::put(firestore::lock_document(names.lock, *lock), read.lock_document));
+      writes.push_back(
+          firestore::put(firestore::counter_document(names.counter, lock->fence, request.key), read.counter_document));
+      if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
+      backoff_.granted(names.lock, request.lock_id, steady_clock::now() - begun);
+    }
+    auto& granted = std::get<Granted>(reply);
+    granted.remaining = std::min(granted.remaining, read.time.remaining_until(granted.expires_at));
+    co_return reply;
   }
 
   // A waiter that was just notified of a deletion but finds the lock taken again, probably by the client that released
@@ -343,22 +342,24 @@ class FirestoreBackend : public Backend {
 
   asio::awaitable<std::optional<ReleaseReply>> try_to_release(const LockId& id, const CallLimits& limits) {
     auto found = co_await find(id, limits);
-    if (!found.lock) co_return found.missing;
+    const auto [reply, changes] = core::release(found.view(), id);
+    if (!changes.remove_holder) co_return reply;
     found.clean_up.push_back(firestore::remove(found.document));
     if (!co_await session_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
     backoff_.released(found.document.name(), id, steady_clock::now());
-    co_return Released{};
+    co_return reply;
   }
 
   asio::awaitable<std::optional<ExtendReply>> try_to_extend(const LockId& id, milliseconds ttl,
                                                             const CallLimits& limits) {
     const auto find_once = [&] { return find(id, limits); };
     auto found = co_await with_reliable_clock<Found>(find_once);
-    if (!found.lock) co_return found.missing;
-    const auto expires_at = found.time.now + ttl;
-    found.clean_up.push_back(firestore::change_expiry(found.document, expires_at));
+    auto [reply, changes] = core::extend(found.view(), id, ttl);
+    if (!changes.set_expiry) co_return reply;
+    found.clean_up.push_back(firestore::change_expiry(found.document, *changes.set_expiry));
     if (!co_await session_->commit(std::move(found.clean_up), limits)) co_return std::nullopt;
-    co_return Extended{expires_at, found.time.remaining_until(expires_at)};
+    std::get<Extended>(reply).remaining = found.time.remaining_until(*changes.set_expiry);
+    co_return reply;
   }
 
   asio::awaitable<std::optional<CleanupReply>> try_to_clean_up(const CleanupRequest& request,
@@ -383,7 +384,7 @@ class FirestoreBackend : public Backend {
     const auto document = co_await read_lock(key, limits);
     if (!document) co_return false;
     const auto lock = firestore::record_of(*document);
-    if (lock.fence != fence || !is_live(lock.expires_at, session_->now())) co_return false;
+    if (!core::break_lock({.now = session_->now(), .holder = &lock}, fence).reply) co_return false;
     std::vector<Write> writes = {firestore::remove(*document)};
     if (!co_await session_->commit(std::move(writes), limits)) co_return std::nullopt;
     co_return true;
@@ -421,15 +422,17 @@ class FirestoreBackend : public Backend {
     co_return read;
   }
 
-  // The only live lock with a given id.
+  // The only live lock with a given id, or one that has expired.
   struct Found {
     std::optional<LockRecord> lock;
     Document document;
-    Missing missing = Missing::not_found;
     // Removes dead documents with the same id.
     std::vector<Write> clean_up;
     // This host's time after the query.
     HostTime time;
+
+    // Refers to this object.
+    [[nodiscard]] core::KeyView view() const { return {.now = time.now, .holder = lock ? &*lock : nullptr}; }
   };
 
   // If several documents have the same id, those that are not locks must not hide the one that is.
@@ -459,16 +462,15 @@ class FirestoreBackend : public Backend {
         found.lock = std::move(lock);
         found.document = std::move(document);
       } else {
-        found.missing = Missing::expired;
         if (found.time.is_reliable() && is_removable(lock->expires_at, found.time.now)) {
           found.clean_up.push_back(firestore::remove(document));
         }
+        if (live == 0) found.lock = std::move(lock);
       }
     }
     if (live > 1) {
       // It is unknown which of them is meant.
       found.lock.reset();
-      found.missing = Missing::not_found;
     }
     co_return found;
   }

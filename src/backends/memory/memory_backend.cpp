@@ -1,16 +1,26 @@
 #include "async/event.hpp"
+#include "backends/look_loop.hpp"
 #include "backends/memory/store.hpp"
 #include "core/expiry.hpp"
 #include "os/clocks.hpp"
 
+#include <asio/this_coro.hpp>
+
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace syncguard {
 inline namespace v0_1 {
 namespace {
 
 using State = MemoryStore::State;
+using backends::LookLoop;
+using backends::Waiters;
+
+// A look takes about a microsecond.
+constexpr Waiters::Pace pace{.per_look = std::chrono::microseconds(20)};
+constexpr std::size_t max_looks = 64;
 
 void refuse_if_stopped(const CallLimits& limits) { async::expect_no_stop(limits.stop); }
 
@@ -18,30 +28,63 @@ void call(const State::Wake& wake) {
   if (wake) wake();
 }
 
+// The store calls this, for a release by any client.
+State::Wake wake_through(const std::shared_ptr<LookLoop>& looks, const LockId& waiter) {
+  return [weak = std::weak_ptr(looks), waiter] {
+    if (const auto loop = weak.lock()) loop->waiters().wake(waiter);
+  };
+}
+
+asio::awaitable<void> look(std::shared_ptr<MemoryStore> store, std::shared_ptr<LookLoop> looks,
+                           std::vector<Waiters::Look> due) {
+  for (const auto& look : due) {
+    looks->waiters().looked(look.id, store->state().look(look.key, look.request(), wake_through(looks, look.id)));
+    // It left, perhaps just before this look brought it back.
+    if (!looks->waiters().contains(look.id)) call(store->state().leave(look.key, look.id));
+  }
+  co_return;
+}
+
 class MemoryTicket : public WaitTicket {
  public:
-  MemoryTicket(std::shared_ptr<MemoryStore> store, Key key, const LockId& waiter, State::Wake wake)
-      : store_(std::move(store)), key_(std::move(key)), waiter_(waiter), wake_(std::move(wake)) {
-    store_->state().join(key_, waiter_, wake_);
+  MemoryTicket(std::shared_ptr<MemoryStore> store, std::shared_ptr<LookLoop> looks, Key key, const LockId& waiter,
+               State::Wake wake)
+      : store_(std::move(store)), looks_(std::move(looks)), key_(std::move(key)), waiter_(waiter) {
+    looks_->waiters().add(waiter_, {.key = key_, .wake = std::move(wake)});
   }
   // Other stores can only detect dead waiters; here the destructor removes the entry.
-  ~MemoryTicket() override { call(store_->state().leave(key_, waiter_)); }
+  ~MemoryTicket() override { leave(); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
     refuse_if_stopped(limits);
-    store_->state().join(key_, waiter_, wake_);
-    co_return;
+    const core::WaiterRequest request{.waiter = waiter_, .place = looks_->waiters().place(waiter_)};
+    const auto reply = store_->state().join(key_, request, wake_through(looks_, waiter_));
+    free_in_ = reply.free_in;
+    looks_->waiters().joined(waiter_, reply, core::min_reservation);
+    const auto executor = co_await asio::this_coro::executor;
+    looks_->start(executor, [store = store_, weak = std::weak_ptr(looks_)](std::vector<Waiters::Look> due) {
+      // The loop that calls this exists.
+      return look(store, weak.lock(), std::move(due));
+    });
   }
   asio::awaitable<void> leave(const CallLimits& /*limits*/) override {
-    call(store_->state().leave(key_, waiter_));
+    leave();
     co_return;
   }
+  [[nodiscard]] std::optional<std::chrono::milliseconds> free_in() const noexcept override { return free_in_; }
+  [[nodiscard]] bool notices_expiry() const noexcept override { return true; }
 
  private:
+  void leave() {
+    looks_->waiters().remove(waiter_);
+    call(store_->state().leave(key_, waiter_));
+  }
+
   const std::shared_ptr<MemoryStore> store_;
+  const std::shared_ptr<LookLoop> looks_;
   const Key key_;
   const LockId waiter_;
-  const State::Wake wake_;
+  std::optional<std::chrono::milliseconds> free_in_;
 };
 
 // No operation waits, so no deadline can pass, and a stop request matters only before the operation starts.
@@ -50,6 +93,7 @@ class MemoryBackend : public Backend {
   explicit MemoryBackend(MemoryOptions options)
       : store_(options.store ? std::move(options.store) : std::make_shared<MemoryStore>()),
         cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
+  ~MemoryBackend() override { looks_->close(); }
 
   [[nodiscard]] Capabilities capabilities() const override { return {.name = "memory", .local = true}; }
 
@@ -116,16 +160,24 @@ class MemoryBackend : public Backend {
     co_return state().raise_fence(key, fence);
   }
 
+  asio::awaitable<void> close(const CallLimits& /*limits*/) override {
+    looks_->close();
+    co_return;
+  }
+
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     refuse_if_stopped(limits);
-    co_return std::make_unique<MemoryTicket>(store_, key, waiter, std::move(wake));
+    auto ticket = std::make_unique<MemoryTicket>(store_, looks_, key, waiter, std::move(wake));
+    co_await ticket->rejoin(limits);
+    co_return ticket;
   }
 
  private:
   [[nodiscard]] State& state() { return store_->state(); }
 
   const std::shared_ptr<MemoryStore> store_;
+  const std::shared_ptr<LookLoop> looks_ = std::make_shared<LookLoop>(pace, max_looks);
   const bool cleanup_in_is_locked_;
   core::CleanupPace cleanup_pace_;
 };

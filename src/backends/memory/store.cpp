@@ -1,85 +1,161 @@
 #include "backends/memory/store.hpp"
 
 #include "core/expiry.hpp"
-#include "core/fence_limit.hpp"
 #include "core/listed.hpp"
-#include "core/reservation.hpp"
 
 #include <syncguard/liveness.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace syncguard {
 inline namespace v0_1 {
-AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
-  const std::lock_guard lock(mutex);
-  const Timestamp now = clock();
 
-  const auto held = locks.find(request.key);
-  if (held != locks.end() && is_live(held->second.expires_at, now)) {
-    const LockRecord& record = held->second;
-    if (record.lock_id == request.lock_id) {
-      remove_waiter(request.key, request.lock_id);
-      // The clock may have been set back.
-      return Granted{record.fence, record.expires_at, std::min(record.expires_at - now, request.ttl)};
-    }
-    return Contended{free_in(record.expires_at, now)};
-  }
-  const auto reserved = reservations_.find(request.key);
-  if (reserved != reservations_.end() && reserved->second.until > now && reserved->second.waiter != request.lock_id) {
-    return Contended{reserved->second.until - now};
-  }
+// ---------------------------------------------------------------------------------------------------------------------
+// Steps that follow the rules of a key
 
-  std::uint64_t& counter = fence_counters[request.key];
-  const Fence fence = core::next_fence(counter);
-  if (held != locks.end()) remove(held->second);
-  counter = fence.value();
-  const Timestamp expires_at = now + request.ttl;
-  insert({.key = request.key,
-          .lock_id = request.lock_id,
-          .expires_at = expires_at,
-          .acquired_at = now,
-          .fence = fence,
-          .holder = request.holder});
-  reservations_.erase(request.key);
-  remove_waiter(request.key, request.lock_id);
-  return Granted{fence, expires_at, request.ttl};
+core::KeyView MemoryStore::State::view_of(const Key& key, const LockId* waiter) const {
+  core::KeyView view{.now = clock()};
+  if (const auto held = locks.find(key); held != locks.end()) view.holder = &held->second;
+  if (const auto counter = fence_counters.find(key); counter != fence_counters.end()) view.counter = counter->second;
+  const auto queue = queues.find(key);
+  if (queue == queues.end()) return view;
+  const auto& [waiting, places, turn] = queue->second;
+  if (turn) {
+    view.turns = {&*turn, 1};
+    view.last_place = turn->entry.place;
+  }
+  if (!waiting.empty()) {
+    // Every entry counts, so one is enough.
+    view.front = {&waiting.begin()->second.entry, 1};
+    view.last_place = std::max(view.last_place, waiting.rbegin()->first.first);
+  }
+  if (waiter == nullptr) return view;
+  if (const auto place = places.find(*waiter); place != places.end()) {
+    view.own = &waiting.at({place->second, *waiter}).entry;
+  }
+  return view;
 }
 
-std::variant<LockRecord*, Missing> MemoryStore::State::find_owned(const LockId& id, Timestamp now) {
-  const auto key = keys_by_id.find(id);
-  if (key == keys_by_id.end()) return Missing::not_found;
-  const auto record = locks.find(key->second);
-  if (record == locks.end() || record->second.lock_id != id) return Missing::not_found;
-  if (!is_live(record->second.expires_at, now)) return Missing::expired;
-  return &record->second;
+const Key* MemoryStore::State::key_of(const LockId& id) const {
+  const auto found = keys_by_id.find(id);
+  return found != keys_by_id.end() ? &found->second : nullptr;
+}
+
+AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
+  const std::lock_guard lock(mutex);
+  auto [reply, changes] = core::acquire(view_of(request.key), request, 0);
+  apply(request.key, std::move(changes), &request.lock_id);
+  return reply;
 }
 
 std::pair<ReleaseReply, MemoryStore::State::Wake> MemoryStore::State::release(const LockId& id) {
   const std::lock_guard lock(mutex);
-  const Timestamp now = clock();
-  const auto owned = find_owned(id, now);
-  if (const auto* missing = std::get_if<Missing>(&owned)) return {*missing, nullptr};
-  const Key key = std::get<LockRecord*>(owned)->key;
-  auto wake = pass_turn(key, now);  // first, because it may throw
-  remove(*std::get<LockRecord*>(owned));
-  return {Released{}, std::move(wake)};
+  const auto* stored = key_of(id);
+  if (stored == nullptr) return {Missing::not_found, nullptr};
+  const Key key = *stored;
+  auto [reply, changes] = core::release(view_of(key), id);
+  return {reply, apply(key, std::move(changes), nullptr)};
 }
 
 ExtendReply MemoryStore::State::extend(const LockId& id, std::chrono::milliseconds ttl) {
   const std::lock_guard lock(mutex);
-  const Timestamp now = clock();
-  const auto owned = find_owned(id, now);
-  if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
-  auto& record = *std::get<LockRecord*>(owned);
-  record.expires_at = now + ttl;
-  return Extended{record.expires_at, ttl};
+  const auto* key = key_of(id);
+  if (key == nullptr) return Missing::not_found;
+  auto [reply, changes] = core::extend(view_of(*key), id, ttl);
+  apply(*key, std::move(changes), nullptr);
+  return reply;
 }
+
+std::pair<bool, MemoryStore::State::Wake> MemoryStore::State::break_lock(const Key& key, Fence fence) {
+  const std::lock_guard lock(mutex);
+  auto [broken, changes] = core::break_lock(view_of(key), fence);
+  return {broken, apply(key, std::move(changes), nullptr)};
+}
+
+core::WaiterReply MemoryStore::State::join(const Key& key, const core::WaiterRequest& request, const Wake& wake) {
+  const std::lock_guard lock(mutex);
+  auto [reply, changes] = core::join(view_of(key, &request.waiter), request);
+  apply(key, std::move(changes), &request.waiter, &wake);
+  return reply;
+}
+
+core::WaiterReply MemoryStore::State::look(const Key& key, const core::WaiterRequest& request, const Wake& wake) {
+  const std::lock_guard lock(mutex);
+  auto [reply, changes] = core::look(view_of(key, &request.waiter), request);
+  apply(key, std::move(changes), &request.waiter, &wake);
+  return reply;
+}
+
+MemoryStore::State::Wake MemoryStore::State::leave(const Key& key, const LockId& waiter) {
+  const std::lock_guard lock(mutex);
+  return apply(key, core::leave(view_of(key, &waiter), waiter), &waiter);
+}
+
+MemoryStore::State::Wake MemoryStore::State::apply(const Key& key, core::KeyChanges&& changes, const LockId* own,
+                                                   const Wake* wake_own) {
+  // What needs memory comes first.
+  if (changes.put_holder) {
+    auto& counter = fence_counters[key];
+    const auto fence = changes.put_holder->fence.value();
+    if (const auto expired = locks.find(key); expired != locks.end()) remove(expired->second);
+    insert(std::move(*changes.put_holder));
+    counter = fence;
+  }
+  if (changes.put_entry || changes.put_turn) {
+    auto& queue = queues[key];
+    if (changes.put_entry) put_entry(queue, *changes.put_entry, *wake_own);
+  }
+  if (changes.remove_holder) remove(locks.find(key)->second);
+  if (changes.set_expiry) locks.find(key)->second.expires_at = *changes.set_expiry;
+
+  const auto found = queues.find(key);
+  if (found == queues.end()) return nullptr;
+  Queue& queue = found->second;
+  const bool own_turn_goes = changes.remove_own && queue.turn && queue.turn->entry.waiter == *own;
+  if (changes.clear_turns || own_turn_goes) queue.turn.reset();
+  if (changes.remove_own && !changes.put_entry) remove_entry(queue, *own);
+  if (changes.doubt) {
+    for (std::size_t removed = 0; removed < core::max_doubted && !queue.waiting.empty(); ++removed) {
+      remove_entry(queue, queue.waiting.begin()->second.entry.waiter);
+    }
+  }
+  Wake wake;
+  if (changes.put_turn) {
+    wake = remove_entry(queue, changes.put_turn->entry.waiter);
+    queue.turn = changes.put_turn;
+  }
+  if (queue.waiting.empty() && !queue.turn) queues.erase(found);
+  return changes.wake ? std::move(wake) : nullptr;
+}
+
+void MemoryStore::State::put_entry(Queue& queue, const core::QueueEntry& entry, const Wake& wake) {
+  const auto [place, is_new] = queue.places.try_emplace(entry.waiter, entry.place);
+  try {
+    const auto put = queue.waiting.insert_or_assign({place->second, entry.waiter}, Waiting{entry, wake});
+    // The destructor of a waiter's ticket removes its entry, so every entry counts.
+    put.first->second.entry.seen.reset();
+  } catch (...) {
+    if (is_new) queue.places.erase(place);
+    throw;
+  }
+}
+
+MemoryStore::State::Wake MemoryStore::State::remove_entry(Queue& queue, const LockId& waiter) noexcept {
+  const auto place = queue.places.find(waiter);
+  if (place == queue.places.end()) return nullptr;
+  const auto found = queue.waiting.find({place->second, waiter});
+  Wake wake = std::move(found->second.wake);
+  queue.places.erase(place);
+  queue.waiting.erase(found);
+  return wake;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Other steps
 
 bool MemoryStore::State::is_locked(const Key& key) const { return find_live(key).has_value(); }
 
@@ -107,8 +183,8 @@ CleanupReply MemoryStore::State::clean_up(const CleanupRequest& request) {
 }
 
 ListedLock MemoryStore::State::listed(const LockRecord& record) const {
-  const auto queue = queues_.find(record.key);
-  return core::listed(record, queue == queues_.end() ? 0 : queue->second.waiters.size());
+  const auto queue = queues.find(record.key);
+  return core::listed(record, queue == queues.end() ? 0 : queue->second.waiting.size());
 }
 
 LockPage MemoryStore::State::list(const ListRequest& request) const {
@@ -138,18 +214,6 @@ KeyState MemoryStore::State::inspect(const Key& key) const {
   const auto counter = fence_counters.find(key);
   if (counter != fence_counters.end()) state.fence = Fence(counter->second);
   return state;
-}
-
-std::pair<bool, MemoryStore::State::Wake> MemoryStore::State::break_lock(const Key& key, Fence fence) {
-  const std::lock_guard lock(mutex);
-  const Timestamp now = clock();
-  const auto found = locks.find(key);
-  if (found == locks.end() || found->second.fence != fence || !is_live(found->second.expires_at, now)) {
-    return {false, nullptr};
-  }
-  auto wake = pass_turn(key, now);  // first, because it may throw
-  remove(found->second);
-  return {true, std::move(wake)};
 }
 
 Fence MemoryStore::State::raise_fence(const Key& key, Fence fence) {
@@ -199,58 +263,6 @@ void MemoryStore::State::insert(LockRecord record) {
 void MemoryStore::State::remove(const LockRecord& record) {
   keys_by_id.erase(record.lock_id);
   locks.erase(locks.find(record.key));
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// The queue: it decides order only, never safety.
-
-void MemoryStore::State::join(const Key& key, const LockId& waiter, const Wake& wake) {
-  const std::lock_guard lock(mutex);
-  auto& [waiters, places] = queues_[key];
-  if (places.contains(waiter)) return;
-  try {
-    waiters.push_back({waiter, wake});
-    places.emplace(waiter, std::prev(waiters.end()));
-  } catch (...) {
-    if (waiters.size() != places.size()) waiters.pop_back();
-    if (waiters.empty()) queues_.erase(key);
-    throw;
-  }
-}
-
-void MemoryStore::State::remove_waiter(const Key& key, const LockId& waiter) {
-  const auto queue = queues_.find(key);
-  if (queue == queues_.end()) return;
-  auto& [waiters, places] = queue->second;
-  const auto place = places.find(waiter);
-  if (place == places.end()) return;
-  waiters.erase(place->second);
-  places.erase(place);
-  if (waiters.empty()) queues_.erase(queue);
-}
-
-MemoryStore::State::Wake MemoryStore::State::pass_turn(const Key& key, Timestamp now) {
-  const auto queue = queues_.find(key);
-  if (queue == queues_.end()) return nullptr;
-  // First, because it may throw.
-  reservations_.insert_or_assign(key, Reservation{queue->second.waiters.front().id, now + core::reservation_time});
-  Waiter oldest = std::move(queue->second.waiters.front());
-  queue->second.waiters.pop_front();
-  queue->second.places.erase(oldest.id);
-  if (queue->second.waiters.empty()) queues_.erase(queue);
-  return std::move(oldest.wake);
-}
-
-MemoryStore::State::Wake MemoryStore::State::leave(const Key& key, const LockId& waiter) {
-  const std::lock_guard lock(mutex);
-  remove_waiter(key, waiter);
-  const auto reserved = reservations_.find(key);
-  if (reserved == reservations_.end() || reserved->second.waiter != waiter) return nullptr;
-  reservations_.erase(reserved);
-  const Timestamp now = clock();
-  const auto held = locks.find(key);
-  if (held != locks.end() && is_live(held->second.expires_at, now)) return nullptr;
-  return pass_turn(key, now);
 }
 
 }  // namespace v0_1

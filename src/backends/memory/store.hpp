@@ -1,13 +1,19 @@
 // The data of the memory backend, and the atomic steps on it.
 #pragma once
 
+#include "core/key_rules.hpp"
+
 #include <syncguard/backend.hpp>
 #include <syncguard/memory.hpp>
 
+#include <cstdint>
 #include <functional>
-#include <list>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace syncguard {
 inline namespace v0_1 {
@@ -32,12 +38,23 @@ struct MemoryStore::State {
   std::optional<LockRecord> find_live(const Key& key) const;
   std::optional<LockRecord> find_live(const LockId& id) const;
 
-  // Adds the waiter to the end of the queue, unless it already has a place.
-  void join(const Key& key, const LockId& waiter, const Wake& wake);
-  // Removes the waiter, and passes on its turn if it had one.
+  core::WaiterReply join(const Key& key, const core::WaiterRequest& request, const Wake& wake);
+  core::WaiterReply look(const Key& key, const core::WaiterRequest& request, const Wake& wake);
   Wake leave(const Key& key, const LockId& waiter);
 
   void put(const LockRecord& record);
+
+  struct Waiting {
+    core::QueueEntry entry;
+    Wake wake;
+  };
+  struct Queue {
+    // By place. Two waiters may have the same one.
+    std::map<std::pair<std::int64_t, LockId>, Waiting> waiting;
+    // Found by id, because there may be thousands.
+    std::unordered_map<LockId, std::int64_t> places;
+    std::optional<core::Turn> turn;
+  };
 
   const std::function<Timestamp()> clock;
   mutable std::mutex mutex;
@@ -45,33 +62,24 @@ struct MemoryStore::State {
   std::unordered_map<LockId, Key> keys_by_id;
   // Never shrinks, because fences must not repeat.
   std::unordered_map<Key, std::uint64_t> fence_counters;
+  // Keys with waiters or a turn.
+  std::unordered_map<Key, Queue> queues;
 
  private:
-  struct Waiter {
-    LockId id;
-    Wake wake;
-  };
-  // Waiters of one key in the order in which they joined. Found by id, because there may be thousands.
-  struct Queue {
-    std::list<Waiter> waiters;
-    std::unordered_map<LockId, std::list<Waiter>::iterator> places;
-  };
-  // Reserves the key briefly for the waiter whose turn it is.
-  struct Reservation {
-    LockId waiter;
-    Timestamp until;
-  };
-
-  std::variant<LockRecord*, Missing> find_owned(const LockId& id, Timestamp now);
+  // These need the mutex.
+  // What the rules need to know about a key, and about a waiter for it. Valid until the key changes.
+  [[nodiscard]] core::KeyView view_of(const Key& key, const LockId* waiter = nullptr) const;
+  // The key of a lock; null if there is none.
+  [[nodiscard]] const Key* key_of(const LockId& id) const;
+  // Returns the waiter to wake. Changes nothing if it runs out of memory.
+  Wake apply(const Key& key, core::KeyChanges&& changes, const LockId* own, const Wake* wake_own = nullptr);
   // Changes nothing if it runs out of memory.
   void insert(LockRecord record);
   void remove(const LockRecord& record);
   [[nodiscard]] ListedLock listed(const LockRecord& record) const;
-  Wake pass_turn(const Key& key, Timestamp now);
-  void remove_waiter(const Key& key, const LockId& waiter);
-
-  std::unordered_map<Key, Queue> queues_;
-  std::unordered_map<Key, Reservation> reservations_;
+  void put_entry(Queue& queue, const core::QueueEntry& entry, const Wake& wake);
+  // Returns how to wake it.
+  static Wake remove_entry(Queue& queue, const LockId& waiter) noexcept;
 };
 
 }  // namespace v0_1

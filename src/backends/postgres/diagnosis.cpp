@@ -196,31 +196,33 @@ void check_tables(const Rows& rows, const FoundTables& found, const Tables& tabl
   } else if (const auto no = rows.text(waiters, refused); !no.empty()) {
     findings.push_back(warning("queue", "this user may not " + no + " on " + tables.waiters() + ", so waiters poll",
                                "GRANT SELECT, INSERT, UPDATE, DELETE on it"));
-  } else if (!found.waiters->has_reservation) {
-    findings.push_back(
-        warning("queue", tables.waiters() + " was created by an older version: distant waiters get too little time",
-                run_setup));
   } else {
-    findings.push_back(fine("queue", tables.waiters() + " exists: waiters are served in order"));
+    findings.push_back(fine("queue", tables.waiters() + " exists, so the functions can serve waiters in order"));
   }
 }
 
-Finding functions(FoundFunctions found, const Tables& tables) {
+Finding functions(FoundFunctions found, const FoundTables& found_tables, const Tables& tables) {
   switch (found) {
     case FoundFunctions::usable:
-      return fine("functions", "installed: an operation is one call");
+      if (found_tables.suit_functions()) return fine("functions", "installed: an operation is one call");
+      return warning("functions",
+                     "installed, but not called, because this user cannot use " + tables.waiters() +
+                         " or the columns holder and holder_lock_id: operations are slower, and waiters poll",
+                     std::string(run_setup) + ", and grant this user the same rights on all three tables");
     case FoundFunctions::missing:
-      return warning("functions", "missing, so operations are slower", run_setup);
+      return warning("functions", "missing, so operations are slower, and waiters poll", run_setup);
     case FoundFunctions::foreign:
-      return warning("functions", "they belong to a role other than the owner of the locks: they are not called",
+      return warning("functions",
+                     "they belong to a role other than the owner of the locks: they are not called, and waiters poll",
                      std::string("drop them or change their owner, and ") + run_setup);
     case FoundFunctions::not_executable:
       break;
   }
-  const auto [acquire, release, extend, join, leave] = tables.functions();
-  return warning("functions", "this user may not call them, so operations are slower",
-                 "GRANT EXECUTE ON FUNCTION " + acquire.signature + ", " + release.signature + ", " + extend.signature +
-                     ", " + join.signature + ", " + leave.signature + " to it");
+  std::string names;
+  const auto functions = tables.functions();
+  for (const auto* function : functions.all()) names += (names.empty() ? "" : ", ") + function->signature;
+  return warning("functions", "this user may not call them, so operations are slower, and waiters poll",
+                 "GRANT EXECUTE ON FUNCTION " + names + " to it");
 }
 
 // What a failover loses: a grant waits until the synchronous standbys have it, and does not wait for others.
@@ -300,13 +302,14 @@ asio::awaitable<std::optional<Security>> check_listening(Session& session, CallL
     }
     const auto id = LockId::generate();
     const async::Event received_wake_up;
-    const std::function<void()> wake = [received_wake_up] { received_wake_up.set(); };
     const struct Leave {
-      WakeListener& wake_listener;
+      backends::Waiters& waiters;
       const LockId& id;
-      ~Leave() { wake_listener.remove(id); }
-    } leave{*wake_listener, id};
-    co_await wake_listener->add(id, wake, limits);
+      ~Leave() { waiters.remove(id); }
+    } leave{session.waiters(), id};
+    const auto wake = [received_wake_up] { received_wake_up.set(); };
+    session.waiters().add(id, {.key = "syncguard", .wake = wake, .name = id.str()});
+    co_await wake_listener->listen(limits);
     std::string sql = "SELECT pg_notify('syncguard_wake', $1)";
     std::vector<std::string> values = {id.str()};
     (void)co_await session.ask(std::move(sql), std::move(values), limits);
@@ -410,7 +413,7 @@ asio::awaitable<std::vector<Finding>> diagnose(Session& session, CallLimits limi
     }
     if (!unclear && found.locks && found.counters) {
       const auto found_functions = co_await session.find_functions(tables, found, limits);
-      findings.push_back(functions(found_functions, tables));
+      findings.push_back(functions(found_functions, found, tables));
       const auto source = session.options().fences;
       findings.push_back(core::fences(source, "a failover or a restore"));
       if (source == FenceSource::clock && rows->text(counters, refused).find("SELECT") == std::string::npos) {

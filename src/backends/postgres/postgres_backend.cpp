@@ -1,9 +1,12 @@
 #include "async/run_on_thread.hpp"
+#include "async/spawn.hpp"
 #include "backends/postgres/diagnosis.hpp"
 #include "backends/postgres/errors.hpp"
 #include "backends/postgres/session.hpp"
 #include "backends/postgres/setup.hpp"
+#include "backends/verdict.hpp"
 #include "core/durations.hpp"
+#include "core/encodings.hpp"
 #include "core/expiry.hpp"
 #include "core/fence_limit.hpp"
 #include "core/reservation.hpp"
@@ -22,12 +25,13 @@ namespace syncguard {
 inline namespace v0_1 {
 namespace {
 
-using postgres::Request;
+using backends::Verdict;
+using backends::Waiters;
 using postgres::Rows;
 using postgres::Session;
-using postgres::Statements;
+using postgres::Values;
 using std::chrono::milliseconds;
-using Values = std::vector<std::string>;
+namespace operations = postgres::operations;
 
 std::string lock_key_of(const Key& key) { return lock_storage_key("", key, postgres_storage_limit); }
 
@@ -36,9 +40,14 @@ milliseconds duration_at(const Rows& rows, int column) { return milliseconds(row
 std::string text_of(milliseconds duration) { return std::to_string(duration.count()); }
 
 // The name of a waiter in the queue and in notifications. Every role that may connect can listen to those, so it must
-// not be the lock id, which would allow releasing the lock. It has the form of a lock id, so that older versions accept
-// it. See docs/adr/0028-wake-up-tokens.md.
-LockId wake_token(const LockId& id) { return LockId(storage_hash(id.view())); }
+// not be the lock id, which would allow releasing the lock. See docs/adr/0028-wake-up-tokens.md.
+std::string wake_token(const LockId& id) { return storage_hash(id.view()); }
+
+// What notifications call a key: {topic} in sql/functions.sql.
+std::string wake_topic(const std::string& stored_key) {
+  constexpr std::size_t length = 16;
+  return core::hexadecimal(core::sha256(stored_key)).substr(0, length);
+}
 
 // Throws the error for a row that was probably written by another program.
 [[noreturn]] void refuse_foreign() {
@@ -99,25 +108,79 @@ std::optional<ListedLock> listed_of(const Rows& rows, int row, const ListedColum
 // A negative one is not a fence either.
 Fence counter_of(std::int64_t value) { return core::fence_of_counter(static_cast<std::uint64_t>(value)); }
 
-constexpr int yes = 1;
-constexpr int expired = -2;
-constexpr int counter_at_end = -4;
+Verdict verdict_of(const Rows& rows, int row = 0) { return static_cast<Verdict>(rows.number(row, 0)); }
 
-Missing missing(std::int64_t verdict) { return verdict == expired ? Missing::expired : Missing::not_found; }
+Missing missing(Verdict verdict) { return verdict == Verdict::expired ? Missing::expired : Missing::not_found; }
 
-Request call_of(const postgres::Tables::Function& function, Values values) {
-  Request request;
-  request.is_call = true;
-  request.statements.push_back({.sql = &function.call, .values = std::move(values), .is_prepared = true});
-  return request;
+// What the functions join and look return for a waiter.
+core::WaiterReply waiter_reply(const Rows& rows, int row) {
+  enum Column : int { verdict, free_in, place, is_first };
+  core::WaiterReply reply;
+  if (!rows.text(row, free_in).empty()) reply.free_in = milliseconds(rows.number(row, free_in));
+  if (!rows.text(row, place).empty()) reply.place = rows.number(row, place);
+  reply.is_first = rows.text(row, is_first) == "t";
+  return reply;
 }
 
-Session::MakeRequest leave_request(std::string key, const LockId& waiter) {
-  return [key = std::move(key), waiter](const Statements& sql) -> Request {
-    Values values = {key, wake_token(waiter).str()};
-    if (sql.functions) return call_of(sql.functions->leave, std::move(values));
-    return {.statements = {{.sql = &sql.lock_key, .values = {key}}, {.sql = &sql.leave, .values = std::move(values)}}};
-  };
+enum class Step { join, look };
+Values join_values(const std::string& key, const LockId& waiter, milliseconds reservation,
+                   std::optional<std::int64_t> place, Step step) {
+  return {key,
+          waiter.str(),
+          wake_token(waiter),
+          text_of(reservation),
+          std::to_string(place.value_or(0)),
+          step == Step::look ? "true" : "false"};
+}
+
+// One waiter looks, and its entry or a turn changes. Waits for the key's advisory lock.
+asio::awaitable<void> look_with_changes(std::shared_ptr<Session> session, Waiters::Look look, CallLimits limits) {
+  try {
+    Values values = join_values(lock_key_of(look.key), look.id, look.reservation, look.place, Step::look);
+    const Rows rows = co_await session->run(operations::join, std::move(values), limits, &look.id);
+    session->waiters().looked(look.id, waiter_reply(rows, 0));
+    if (session->waiters().contains(look.id)) co_return;
+    // It left, perhaps just before this look brought it back.
+    const auto executor = co_await asio::this_coro::executor;
+    session->run_in_background(executor, operations::leave, {lock_key_of(look.key), wake_token(look.id)}, look.id);
+  } catch (const LockError& error) {
+    session->log().debug(std::string("looking at an awaited key failed: ") + error.what());
+    session->waiters().look_later(look.id);
+  }
+}
+
+asio::awaitable<void> look(std::shared_ptr<Session> session, std::vector<Waiters::Look> due) {
+  if (!session) co_return;
+  try {
+    Values keys;
+    Values ids;
+    Values tokens;
+    for (const auto& [id, key, reservation, place] : due) {
+      keys.push_back(lock_key_of(key));
+      ids.push_back(id.str());
+      tokens.push_back(wake_token(id));
+    }
+    Values values = {postgres::array_of(keys), postgres::array_of(ids), postgres::array_of(tokens)};
+    const CallLimits limits{{}, std::chrono::steady_clock::now() + session->options().operation_timeout};
+    const Rows rows = co_await session->run(operations::look, std::move(values), limits);
+    if (static_cast<std::size_t>(rows.count()) != due.size()) {
+      throw LockError(ErrorCode::internal, "unexpected reply from the PostgreSQL function 'look'");
+    }
+    const auto executor = co_await asio::this_coro::executor;
+    for (int row = 0; row < rows.count(); ++row) {
+      const auto& one = due[static_cast<std::size_t>(row)];
+      if (verdict_of(rows, row) == Verdict::yes) {
+        session->waiters().looked(one.id, waiter_reply(rows, row));
+      } else {
+        // On its own: the key's advisory lock may be taken, and the other waiters must not wait for it.
+        async::spawn(executor, look_with_changes(session, one, limits));
+      }
+    }
+  } catch (const LockError& error) {
+    // Not reported: the waiters' own attempts meet the same error and report it.
+    session->log().debug(std::string("looking at awaited keys failed: ") + error.what());
+    for (const auto& one : due) session->waiters().look_later(one.id);
+  }
 }
 
 class PostgresTicket : public WaitTicket {
@@ -127,44 +190,39 @@ class PostgresTicket : public WaitTicket {
       : session_(std::move(session)),
         wake_listener_(std::move(wake_listener)),
         key_(lock_key_of(key)),
-        waiter_(waiter),
-        token_(wake_token(waiter)),
-        wake_(std::move(wake)) {}
-  ~PostgresTicket() override { wake_listener_->remove(token_); }
+        waiter_(waiter) {
+    session_->waiters().add(
+        waiter_, {.key = key, .wake = std::move(wake), .name = wake_token(waiter), .topic = wake_topic(key_)});
+  }
+  ~PostgresTicket() override { session_->waiters().remove(waiter_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
     co_await listen(limits);
     co_await enter(limits);
   }
 
-  asio::awaitable<void> listen(const CallLimits& limits) { co_await wake_listener_->add(token_, wake_, limits); }
+  asio::awaitable<void> listen(const CallLimits& limits) { co_await wake_listener_->listen(limits); }
 
   asio::awaitable<void> enter(const CallLimits& limits) {
-    bool returns_remaining = false;
-    Session::MakeRequest make_request = [this, &returns_remaining](const Statements& sql) {
-      Values values = {key_, token_.str(), text_of(session_->reservation())};
-      Request request;
-      returns_remaining = sql.functions.has_value();
-      if (sql.functions) {
-        request = call_of(sql.functions->join, std::move(values));
-      } else {
-        request.statements = {{.sql = &sql.clear_queue, .values = {key_, token_.str()}},
-                              {.sql = &sql.join, .values = std::move(values)}};
-      }
-      request.is_round_trip = true;
-      return request;
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits, &waiter_);
-    const auto remaining = returns_remaining ? duration_at(rows, 1) : milliseconds(0);
-    free_in_ = remaining > milliseconds(0) ? std::optional(remaining) : std::nullopt;
+    const auto reservation = session_->reservation();
+    Values values = join_values(key_, waiter_, reservation, session_->waiters().place(waiter_), Step::join);
+    const Rows rows = co_await session_->run(operations::join, std::move(values), limits, &waiter_);
+    const auto reply = waiter_reply(rows, 0);
+    free_in_ = reply.free_in;
+    session_->waiters().joined(waiter_, reply, reservation);
+    const auto executor = co_await asio::this_coro::executor;
+    session_->looks().start(executor, [weak = std::weak_ptr(session_)](std::vector<Waiters::Look> due) {
+      return look(weak.lock(), std::move(due));
+    });
   }
 
   [[nodiscard]] std::optional<milliseconds> free_in() const noexcept override { return free_in_; }
+  [[nodiscard]] bool notices_expiry() const noexcept override { return true; }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    wake_listener_->remove(token_);
-    auto make_request = leave_request(key_, waiter_);
-    co_await session_->run(std::move(make_request), limits, &waiter_);
+    session_->waiters().remove(waiter_);
+    Values values = {key_, wake_token(waiter_)};
+    co_await session_->run(operations::leave, std::move(values), limits, &waiter_);
   }
 
  private:
@@ -172,8 +230,6 @@ class PostgresTicket : public WaitTicket {
   const std::shared_ptr<postgres::WakeListener> wake_listener_;
   const std::string key_;
   const LockId waiter_;
-  const LockId token_;
-  const std::function<void()> wake_;
   std::optional<milliseconds> free_in_;
 };
 
@@ -193,17 +249,15 @@ class PostgresBackend : public Backend {
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     const auto key = lock_key_of(request.key);
     const auto fence_key = fence_storage_key("", key, postgres_storage_limit);
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      Values values = {
-          key,           request.lock_id.str(), text_of(request.ttl),
-          fence_key,     request.key.str(),     session_->options().fences == FenceSource::clock ? "true" : "false",
-          request.holder};
-      if (sql.has_queue) values.push_back(request.is_first ? "" : wake_token(request.lock_id).str());
-      if (sql.functions) return call_of(sql.functions->acquire, std::move(values));
-      return {
-          .statements = {{.sql = &sql.lock_key, .values = {key}}, {.sql = &sql.acquire, .values = std::move(values)}}};
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits, &request.lock_id);
+    Values values = {key,
+                     request.lock_id.str(),
+                     text_of(request.ttl),
+                     fence_key,
+                     request.key.str(),
+                     session_->options().fences == FenceSource::clock ? "true" : "false",
+                     request.holder,
+                     request.is_first ? "" : wake_token(request.lock_id)};
+    const Rows rows = co_await session_->run(operations::acquire, std::move(values), limits, &request.lock_id);
     if (rows.count() == 0) {
       // A client that does not take the advisory lock was faster, or the lock was not stored. The statement cannot see
       // the lock of such a client.
@@ -212,41 +266,29 @@ class PostgresBackend : public Backend {
       // There is no need to retry immediately.
       co_return Contended{core::reservation_time};
     }
-    const auto verdict = rows.number(0, 0);
-    if (verdict == yes) co_return Granted{fence_of(rows.text(0, 1)), time_at(rows, 2), duration_at(rows, 3)};
-    if (verdict == counter_at_end) throw core::counter_at_end();
+    const auto verdict = verdict_of(rows);
+    if (verdict == Verdict::yes) co_return Granted{fence_of(rows.text(0, 1)), time_at(rows, 2), duration_at(rows, 3)};
+    if (verdict == Verdict::counter_at_end) throw core::counter_at_end();
     co_return Contended{duration_at(rows, 3)};
   }
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      if (sql.functions) return call_of(sql.functions->release, {id.str()});
-      return {.statements = {{.sql = &sql.lock_id, .values = {id.str()}}, {.sql = &sql.release, .values = {id.str()}}}};
-    };
     try {
-      co_return released(co_await session_->run(std::move(make_request), limits, &id));
+      Values values = {id.str()};
+      co_return released(co_await session_->run(operations::release, std::move(values), limits, &id));
     } catch (const LockError& error) {
       if (error.code() != ErrorCode::rate_limited || error.in_doubt()) throw;
     }
-    // A full NOTIFY queue, or no space for the queue's table, may have rolled back the release. Release without
-    // notifying: the waiters poll.
-    Session::MakeRequest make_quiet_request = [&](const Statements& sql) -> Request {
-      return {.statements = {{.sql = &sql.lock_id, .values = {id.str()}},
-                             {.sql = &sql.release_quietly, .values = {id.str()}}}};
-    };
-    co_return released(co_await session_->run(std::move(make_quiet_request), limits, &id));
+    // A full NOTIFY queue, or no space for the queue's table, may have rolled back the release.
+    Values values = {id.str()};
+    co_return released(co_await session_->run(operations::release_quietly, std::move(values), limits, &id));
   }
 
   asio::awaitable<ExtendReply> extend(const LockId& id, milliseconds ttl, const CallLimits& limits) override {
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      Values values = {id.str(), text_of(ttl)};
-      if (sql.functions) return call_of(sql.functions->extend, std::move(values));
-      return {.statements = {{.sql = &sql.lock_id, .values = {id.str()}},
-                             {.sql = &sql.extend, .values = std::move(values)}}};
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits, &id);
-    const auto verdict = rows.number(0, 0);
-    if (verdict == yes) co_return Extended{time_at(rows, 1), duration_at(rows, 2)};
+    Values values = {id.str(), text_of(ttl)};
+    const Rows rows = co_await session_->run(operations::extend, std::move(values), limits, &id);
+    const auto verdict = verdict_of(rows);
+    if (verdict == Verdict::yes) co_return Extended{time_at(rows, 1), duration_at(rows, 2)};
     co_return missing(verdict);
   }
 
@@ -254,29 +296,20 @@ class PostgresBackend : public Backend {
     const auto record = co_await lookup(key, limits);
     if (!record && session_->options().cleanup_in_is_locked &&
         cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) {
-      Session::MakeRequest make_request = [stored = lock_key_of(key)](const Statements& sql) -> Request {
-        return {
-            .statements = {{.sql = &sql.lock_key, .values = {stored}}, {.sql = &sql.remove_dead, .values = {stored}}}};
-      };
       const auto executor = co_await asio::this_coro::executor;
-      session_->run_in_background(executor, std::move(make_request), std::nullopt);
+      session_->run_in_background(executor, operations::remove_dead, {lock_key_of(key)}, std::nullopt);
     }
     co_return record.has_value();
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    const auto stored = lock_key_of(key);
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      return {.statements = {{.sql = &sql.lookup_key, .values = {stored}}}, .is_round_trip = true};
-    };
-    co_return record_of(co_await session_->run(std::move(make_request), limits));
+    Values values = {lock_key_of(key)};
+    co_return record_of(co_await session_->run(operations::lookup_key, std::move(values), limits));
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      return {.statements = {{.sql = &sql.lookup_id, .values = {id.str()}}}, .is_round_trip = true};
-    };
-    auto record = record_of(co_await session_->run(std::move(make_request), limits));
+    Values values = {id.str()};
+    auto record = record_of(co_await session_->run(operations::lookup_id, std::move(values), limits));
     // The column's collation may treat different ids as equal.
     if (record && record->lock_id != id) record.reset();
     co_return record;
@@ -293,7 +326,7 @@ class PostgresBackend : public Backend {
       co_await ticket->enter(limits);
     } catch (const LockError&) {
       // It may still have joined the queue, and nothing else would remove its entry.
-      session_->run_in_background(executor, leave_request(lock_key_of(key), waiter), waiter);
+      session_->run_in_background(executor, operations::leave, {lock_key_of(key), wake_token(waiter)}, waiter);
       throw;
     }
     co_return ticket;
@@ -316,22 +349,18 @@ class PostgresBackend : public Backend {
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
     const auto age = core::removable_before(Timestamp(), request.older_than).time_since_epoch();
     const bool counts = request.mode == CleanupRequest::Mode::count;
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      if (counts) return {.statements = {{.sql = &sql.count_expired, .values = {text_of(-age)}}}};
-      return {.statements = {{.sql = &sql.remove_expired, .values = {text_of(-age), std::to_string(request.limit)}}}};
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    Values values = {text_of(-age)};
+    if (!counts) values.push_back(std::to_string(request.limit));
+    const auto& operation = counts ? operations::count_expired : operations::remove_expired;
+    const Rows rows = co_await session_->run(operation, std::move(values), limits);
     if (counts) co_return CleanupReply{.count = static_cast<std::size_t>(rows.number(0, 0))};
     const auto count = static_cast<std::size_t>(rows.count());
     co_return CleanupReply{.count = count, .more = count == request.limit};
   }
 
   asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
-    const Values values = {request.cursor, request.prefix, std::to_string(request.limit)};
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      return {.statements = {{.sql = &sql.list_locks, .values = values}}};
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    Values values = {request.cursor, request.prefix, std::to_string(request.limit)};
+    const Rows rows = co_await session_->run(operations::list, std::move(values), limits);
     enum Column : int { place, key, number, time, user_key, fence, holder, waiters };
     constexpr std::int64_t max_examined = 2000;
     LockPage page;
@@ -357,11 +386,8 @@ class PostgresBackend : public Backend {
 
   asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
     const auto stored = lock_key_of(key);
-    const Values values = {stored, fence_storage_key("", stored, postgres_storage_limit)};
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      return {.statements = {{.sql = &sql.inspect, .values = values}}, .is_round_trip = true};
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    Values values = {stored, fence_storage_key("", stored, postgres_storage_limit)};
+    const Rows rows = co_await session_->run(operations::inspect, std::move(values), limits);
     enum Column : int { now, counter, user_key, expires_at, acquired_at, fence, holder, waiters };
     KeyState state;
     state.now = time_at(rows, now);
@@ -380,23 +406,16 @@ class PostgresBackend : public Backend {
   }
 
   asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
-    const auto stored = lock_key_of(key);
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      return {.statements = {{.sql = &sql.lock_key, .values = {stored}},
-                             {.sql = &sql.break_lock, .values = {stored, fence.str()}}}};
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits);
-    co_return rows.number(0, 0) == yes;
+    Values values = {lock_key_of(key), fence.str()};
+    const Rows rows = co_await session_->run(operations::break_lock, std::move(values), limits);
+    co_return verdict_of(rows) == Verdict::yes;
   }
 
   asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
     const auto stored = lock_key_of(key);
-    const Values values = {fence_storage_key("", stored, postgres_storage_limit), std::to_string(fence.value()),
-                           key.str()};
-    Session::MakeRequest make_request = [&](const Statements& sql) -> Request {
-      return {.statements = {{.sql = &sql.lock_key, .values = {stored}}, {.sql = &sql.raise_fence, .values = values}}};
-    };
-    const Rows rows = co_await session_->run(std::move(make_request), limits);
+    Values values = {stored, fence_storage_key("", stored, postgres_storage_limit), std::to_string(fence.value()),
+                     key.str()};
+    const Rows rows = co_await session_->run(operations::raise_fence, std::move(values), limits);
     if (rows.count() == 0 || rows.number(0, 0) < static_cast<std::int64_t>(fence.value())) {
       throw postgres::change_discarded();
     }
@@ -410,8 +429,8 @@ class PostgresBackend : public Backend {
 
  private:
   static ReleaseReply released(const Rows& rows) {
-    const auto verdict = rows.number(0, 0);
-    if (verdict == yes) return Released{};
+    const auto verdict = verdict_of(rows);
+    if (verdict == Verdict::yes) return Released{};
     return missing(verdict);
   }
 

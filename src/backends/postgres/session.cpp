@@ -2,11 +2,12 @@
 
 #include "async/event.hpp"
 #include "async/spawn.hpp"
+#include "backends/verdict.hpp"
 #include "postgres_sql.hpp"
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -25,8 +26,11 @@ constexpr std::chrono::seconds max_drain{10};
 constexpr milliseconds cancel_interval{250};
 // How often a client without functions checks whether setup has installed them.
 constexpr std::chrono::minutes function_check_interval{1};
-// The verdict of a function that did nothing because its transaction is not READ COMMITTED.
-constexpr std::int64_t wrong_isolation = -8;
+// Turns are announced to all clients, so waiters look only for what they may have missed. A look takes the server about
+// twenty microseconds.
+constexpr backends::Waiters::Pace pace{
+    .shortest = milliseconds(700), .longest = milliseconds(1000), .per_look = std::chrono::microseconds(400)};
+constexpr std::size_t max_looks = 64;
 
 std::string milliseconds_until(steady_clock::time_point deadline, milliseconds earlier) {
   const auto left = std::chrono::floor<milliseconds>(deadline - steady_clock::now()) - earlier;
@@ -57,12 +61,14 @@ Session::Session(PostgresOptions options, Log log)
     : options_(std::move(options)),
       log_(std::move(log)),
       names_(options_.table, options_.fence_table),
-      pool_(std::make_shared<Pool>(options_)) {
+      pool_(std::make_shared<Pool>(options_)),
+      looks_(std::make_shared<backends::LookLoop>(pace, max_looks)) {
   if (options_.listen_url != "off") {
     wake_listener_ = std::make_shared<WakeListener>(
         ConnectOptions{.connection = options_.listen_url.empty() ? options_.connection : options_.listen_url,
                        .timeout = options_.connect_timeout,
-                       .password = options_.password_callback});
+                       .password = options_.password_callback},
+        looks_);
   }
 }
 
@@ -77,8 +83,6 @@ std::shared_ptr<const Statements> Session::known_statements() {
 asio::awaitable<std::shared_ptr<const Statements>> Session::check_tables(CallLimits limits) {
   std::optional<FoundTables> found;
   auto functions = FoundFunctions::missing;
-  auto queue = Statements::Queue::none;
-  auto holder = Statements::Holder::none;
   std::optional<Tables> resolved;
   try {
     found = co_await find_tables(limits);
@@ -92,17 +96,12 @@ asio::awaitable<std::shared_ptr<const Statements>> Session::check_tables(CallLim
                           " not exist: run setup_postgres_schema or `syncguard setup`, or name the tables");
     }
     resolved = names_.in_schemas(found->locks->schema, found->counters->schema);
-    if (found->owns_queue() && found->waiters->usable) {
-      queue = found->waiters->has_reservation ? Statements::Queue::exists : Statements::Queue::without_reservations;
-    }
-    if (found->locks->has_holder) holder = Statements::Holder::exists;
-    if (queue == Statements::Queue::exists) functions = co_await find_functions(*resolved, *found, limits);
+    if (found->suit_functions()) functions = co_await find_functions(*resolved, *found, limits);
   } catch (const LockError& error) {
     // The caller's own request was not sent yet.
     throw error.as_no_effect();
   }
-  auto known = std::make_shared<const Statements>(std::move(*resolved), queue, holder, functions);
-  if (wake_listener_ && known->has_queue) wake_listener_->use(known);
+  auto known = std::make_shared<const Statements>(std::move(*resolved), *found, functions);
   const std::lock_guard lock(mutex_);
   statements_ = known;
   next_function_check_ = steady_clock::now() + function_check_interval;
@@ -127,9 +126,9 @@ asio::awaitable<FoundFunctions> Session::find_functions(const Tables& resolved, 
                                                         CallLimits limits) {
   std::string sql(sql::functions);
   const auto functions = resolved.functions();
-  std::vector<std::string> values = {found.locks->owner,          functions.acquire.signature,
-                                     functions.release.signature, functions.extend.signature,
-                                     functions.join.signature,    functions.leave.signature};
+  Values signatures;
+  for (const auto* function : functions.all()) signatures.push_back(function->signature);
+  Values values = {found.locks->owner, array_of(signatures)};
   const Rows rows = co_await ask(std::move(sql), std::move(values), limits);
   co_return postgres::find_functions(rows);
 }
@@ -137,10 +136,10 @@ asio::awaitable<FoundFunctions> Session::find_functions(const Tables& resolved, 
 asio::awaitable<std::shared_ptr<WakeListener>> Session::wake_listener(CallLimits limits) {
   auto known = known_statements();
   if (!known) known = co_await check_tables(limits);
-  co_return known->has_queue ? wake_listener_ : nullptr;
+  co_return known->functions ? wake_listener_ : nullptr;
 }
 
-asio::awaitable<Rows> Session::run(MakeRequest make_request, CallLimits limits, const LockId* id) {
+asio::awaitable<Rows> Session::run(const Operation& operation, Values values, CallLimits limits, const LockId* id) {
   async::expect_no_stop(limits.stop);
   if (id != nullptr) {
     if (const auto earlier = abandoned_with(*id)) {
@@ -150,20 +149,19 @@ asio::awaitable<Rows> Session::run(MakeRequest make_request, CallLimits limits, 
   auto known = known_statements();
   if (!known) known = co_await check_tables(limits);
   for (;;) {
-    Request request = make_request(*known);
-    const bool is_call = request.is_call;
-    const bool is_round_trip = request.is_round_trip;
+    const bool is_call = operation.function != nullptr && known->functions;
     const bool sets_isolation = sets_isolation_;
     std::optional<LockError> refusal;
     try {
       Transaction transaction;
       transaction.pooled = co_await pool_->take(limits);
-      transaction.statements = with_timeouts(std::move(request), *known, limits);
+      transaction.statements = statements_of(operation, values, *known, limits);
       transaction.keeps_alive = known;
       const auto sent_at = steady_clock::now();
       Rows rows = co_await exchange(std::move(transaction), limits, id);
-      if (is_round_trip) round_trip_.measured(steady_clock::now() - sent_at);
-      if (!is_call || rows.number(0, 0) != wrong_isolation) co_return rows;
+      if (operation.is_round_trip) round_trip_.measured(steady_clock::now() - sent_at);
+      constexpr auto wrong_isolation = static_cast<std::int64_t>(backends::Verdict::wrong_isolation);
+      if (!is_call || rows.count() == 0 || rows.number(0, 0) != wrong_isolation) co_return rows;
       if (sets_isolation)
         throw LockError(ErrorCode::internal, "PostgreSQL does not run transactions as READ COMMITTED");
       sets_isolation_ = true;
@@ -181,34 +179,48 @@ asio::awaitable<Rows> Session::run(MakeRequest make_request, CallLimits limits, 
   }
 }
 
-// Adds the timeouts, and what starts and ends a transaction.
-std::vector<Statement> Session::with_timeouts(Request request, const Statements& known,
+std::vector<Statement> Session::statements_of(const Operation& operation, const Values& values, const Statements& known,
                                               const CallLimits& limits) const {
-  std::vector<std::string> timeouts = {milliseconds_until(limits.deadline, lock_timeout_margin),
-                                       milliseconds_until(limits.deadline, server_timeout_margin)};
-  const bool begins = !request.is_call || sets_isolation_;
+  const auto* function =
+      operation.function != nullptr && known.functions ? &((*known.functions).*operation.function) : nullptr;
+  if (function == nullptr && operation.statement == nullptr) {
+    throw LockError(ErrorCode::invalid_argument, "the functions of the queue cannot be called: run `syncguard doctor`");
+  }
+  Values timeouts = {milliseconds_until(limits.deadline, lock_timeout_margin),
+                     milliseconds_until(limits.deadline, server_timeout_margin)};
+  // The call of a function is a transaction of its own.
+  const bool begins = function == nullptr || sets_isolation_;
+  constexpr std::size_t most = 5;
   std::vector<Statement> statements;
-  statements.reserve(request.statements.size() + 3);
+  statements.reserve(most);
   if (begins) statements.push_back({.sql = &known.begin});
-  statements.push_back({.sql = request.is_call ? &known.timeouts : &known.settings,
+  statements.push_back({.sql = function != nullptr ? &known.timeouts : &known.settings,
                         .values = std::move(timeouts),
-                        .is_prepared = request.is_call});
-  std::ranges::move(request.statements, std::back_inserter(statements));
+                        .is_prepared = function != nullptr});
+  if (function != nullptr) {
+    statements.push_back({.sql = &function->call, .values = values, .is_prepared = true});
+  } else {
+    if (operation.lock != nullptr) statements.push_back({.sql = &(known.*operation.lock), .values = {values.front()}});
+    const auto used = std::span(values).subspan(operation.first_value);
+    const auto first = used.first(std::min(used.size(), operation.value_count));
+    statements.push_back({.sql = &(known.*operation.statement), .values = {first.begin(), first.end()}});
+  }
   if (begins) statements.push_back({.sql = &known.commit});
   return statements;
 }
 
-void Session::run_in_background(const asio::any_io_executor& executor, MakeRequest make_request,
+void Session::run_in_background(const asio::any_io_executor& executor, const Operation& operation, Values values,
                                 std::optional<LockId> id) {
-  auto work = [](std::shared_ptr<Session> self, MakeRequest to_do, std::optional<LockId> of) -> asio::awaitable<void> {
+  auto work = [](std::shared_ptr<Session> self, const Operation* to_do, Values with,
+                 std::optional<LockId> of) -> asio::awaitable<void> {
     try {
       const CallLimits limits{{}, steady_clock::now() + self->options_.operation_timeout};
-      (void)co_await self->run(std::move(to_do), limits, of ? &*of : nullptr);
+      (void)co_await self->run(*to_do, std::move(with), limits, of ? &*of : nullptr);
     } catch (const std::exception& error) {
       self->log_.debug(std::string("a background request failed: ") + error.what());
     }
   };
-  async::spawn(executor, work(shared_from_this(), std::move(make_request), id));
+  async::spawn(executor, work(shared_from_this(), &operation, std::move(values), id));
 }
 
 asio::awaitable<Rows> Session::ask(std::string sql, std::vector<std::string> values, CallLimits limits) {
@@ -354,6 +366,7 @@ std::size_t Session::connections() const noexcept {
 
 void Session::close() {
   pool_->close();
+  looks_->close();
   if (wake_listener_) wake_listener_->close();
 }
 

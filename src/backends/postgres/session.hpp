@@ -1,6 +1,7 @@
 // One client's state for its server: connections, tables and pending operations.
 #pragma once
 
+#include "backends/look_loop.hpp"
 #include "backends/postgres/pool.hpp"
 #include "backends/postgres/statements.hpp"
 #include "backends/postgres/wake_listener.hpp"
@@ -9,7 +10,6 @@
 #include <syncguard/postgres.hpp>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,14 +26,15 @@ class Session : public std::enable_shared_from_this<Session> {
   // The names in the options.
   [[nodiscard]] const Tables& names() const noexcept { return names_; }
 
-  // Called again if the functions turn out to be missing.
-  using MakeRequest = std::function<Request(const Statements&)>;
+  [[nodiscard]] const Log& log() const noexcept { return log_; }
 
   // Runs one transaction in one round trip. If the caller gives up (at its deadline or on a stop request), the
-  // transaction is canceled in the background. No later request with the same lock id overtakes it.
-  asio::awaitable<Rows> run(MakeRequest make_request, CallLimits limits, const LockId* id = nullptr);
+  // transaction is canceled in the background. No later request with the same lock id overtakes it. The first column of
+  // what a function returns is a verdict (backends/verdict.hpp).
+  asio::awaitable<Rows> run(const Operation& operation, Values values, CallLimits limits, const LockId* id = nullptr);
   // The same in the background.
-  void run_in_background(const asio::any_io_executor& executor, MakeRequest make_request, std::optional<LockId> id);
+  void run_in_background(const asio::any_io_executor& executor, const Operation& operation, Values values,
+                         std::optional<LockId> id);
   // Runs one statement, even if the tables do not exist. Its search path is pg_catalog only. The setting
   // syncguard.search_path contains the user's search path.
   asio::awaitable<Rows> ask(std::string sql, std::vector<std::string> values, CallLimits limits);
@@ -49,8 +50,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // The reservation that a waiter requests when it joins a queue.
   [[nodiscard]] std::chrono::milliseconds reservation() const noexcept { return round_trip_.reservation(); }
 
-  // Null if waiters can only poll: there is no table for the queue, or listening is turned off. Throws LockError.
+  // Null if waiters can only poll: there are no functions, or listening is turned off. Throws LockError.
   asio::awaitable<std::shared_ptr<WakeListener>> wake_listener(CallLimits limits);
+  [[nodiscard]] backends::LookLoop& looks() const noexcept { return *looks_; }
+  [[nodiscard]] backends::Waiters& waiters() const noexcept { return looks_->waiters(); }
 
   // Open connections, that of the waiters included.
   [[nodiscard]] std::size_t connections() const noexcept;
@@ -67,7 +70,9 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::shared_ptr<const Statements>> check_tables(CallLimits limits);
   // Null if no request with this id was given up.
   std::shared_ptr<Pending> abandoned_with(const LockId& id);
-  std::vector<Statement> with_timeouts(Request request, const Statements& known, const CallLimits& limits) const;
+  // The statements of one transaction. Throws LockError if the operation needs functions that cannot be called.
+  std::vector<Statement> statements_of(const Operation& operation, const Values& values, const Statements& known,
+                                       const CallLimits& limits) const;
   asio::awaitable<Rows> exchange(Transaction transaction, const CallLimits& limits, const LockId* id);
   asio::awaitable<void> receive(std::shared_ptr<Pending> pending);
   void cancel(const std::shared_ptr<Pending>& pending, std::chrono::steady_clock::duration timeout);
@@ -76,6 +81,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const Log log_;
   const Tables names_;
   const std::shared_ptr<Pool> pool_;
+  const std::shared_ptr<backends::LookLoop> looks_;
   // Null if listening is turned off.
   std::shared_ptr<WakeListener> wake_listener_;
 

@@ -4,6 +4,7 @@
 
 #include "backends/postgres/tables.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,17 +12,11 @@
 namespace syncguard::postgres {
 
 struct Statements {
-  // Tables created by another library have no queue; the queue of an older version has no column for the requested
-  // reservation.
-  enum class Queue { none, without_reservations, exists };
-  // Whether the table of locks has the columns for the label of the holder. Those of another library have not.
-  enum class Holder { none, exists };
-  // Functions are used only if the queue and those columns exist.
-  Statements(Tables resolved, Queue queue, Holder holder, FoundFunctions found_functions);
+  // functions: those of the resolved tables. They are called only if found.suit_functions().
+  Statements(Tables resolved, const FoundTables& found, FoundFunctions found_functions);
 
   Tables tables;
-  bool has_queue;
-  // Empty if they are not installed or must not be called. The plain statements are used instead.
+  // Empty if they are not installed or must not be called. Then there is no queue, and plain statements serve.
   std::optional<Tables::Functions> functions;
   // Sent before the call of a function.
   std::string timeouts;
@@ -32,8 +27,6 @@ struct Statements {
   std::string lock_id;
   std::string acquire;
   std::string release;
-  // Does not use the queue.
-  std::string release_quietly;
   std::string extend;
   std::string lookup_key;
   std::string lookup_id;
@@ -44,21 +37,54 @@ struct Statements {
   std::string remove_dead;
   std::string count_expired;
   std::string remove_expired;
-  std::string clear_queue;
-  std::string join;
-  std::string leave;
-  std::string seen;
-  std::string purge;
-  std::string lapsed;
 };
 
-// The statements of one operation, without timeouts and without those that start and end a transaction.
-struct Request {
-  std::vector<Statement> statements;
-  // A function call, which is a transaction of its own. The first column of the result is a verdict.
-  bool is_call = false;
-  // The request waits for no advisory lock, so its duration is the network's round trip.
+// One operation: the call of a function, or a plain statement if there is no function for it, or it cannot be called.
+struct Operation {
+  const Tables::Function Tables::Functions::*function = nullptr;
+  // Takes the advisory lock of a key before the plain statement. Its parameter is the first value.
+  const std::string Statements::*lock = nullptr;
+  const std::string Statements::*statement = nullptr;
+  // Which of the values the plain statement uses.
+  std::size_t first_value = 0;
+  std::size_t value_count = static_cast<std::size_t>(-1);
+  // Waits for no advisory lock, so its duration is the network's round trip.
   bool is_round_trip = false;
 };
+
+namespace operations {
+
+inline constexpr Operation acquire{.function = &Tables::Functions::acquire,
+                                   .lock = &Statements::lock_key,
+                                   .statement = &Statements::acquire,
+                                   .value_count = 6};
+inline constexpr Operation release{
+    .function = &Tables::Functions::release, .lock = &Statements::lock_id, .statement = &Statements::release};
+// Passes no turn: waiters notice it when they look.
+inline constexpr Operation release_quietly{.lock = &Statements::lock_id, .statement = &Statements::release};
+inline constexpr Operation extend{
+    .function = &Tables::Functions::extend, .lock = &Statements::lock_id, .statement = &Statements::extend};
+inline constexpr Operation break_lock{
+    .function = &Tables::Functions::break_lock, .lock = &Statements::lock_key, .statement = &Statements::break_lock};
+inline constexpr Operation join{.function = &Tables::Functions::join};
+inline constexpr Operation look{.function = &Tables::Functions::look, .is_round_trip = true};
+inline constexpr Operation leave{.function = &Tables::Functions::leave};
+inline constexpr Operation lookup_key{.statement = &Statements::lookup_key, .is_round_trip = true};
+inline constexpr Operation lookup_id{.statement = &Statements::lookup_id, .is_round_trip = true};
+inline constexpr Operation list{.statement = &Statements::list_locks};
+inline constexpr Operation inspect{.statement = &Statements::inspect, .is_round_trip = true};
+inline constexpr Operation raise_fence{
+    .lock = &Statements::lock_key, .statement = &Statements::raise_fence, .first_value = 1};
+inline constexpr Operation remove_dead{.lock = &Statements::lock_key, .statement = &Statements::remove_dead};
+inline constexpr Operation count_expired{.statement = &Statements::count_expired};
+inline constexpr Operation remove_expired{.statement = &Statements::remove_expired};
+
+}  // namespace operations
+
+// The values of a statement's parameters.
+using Values = std::vector<std::string>;
+
+// As an array in PostgreSQL's syntax.
+std::string array_of(const Values& texts);
 
 }  // namespace syncguard::postgres

@@ -1,11 +1,13 @@
 #include "backends/postgres/tables.hpp"
 
+#include "backends/verdict.hpp"
 #include "core/encodings.hpp"
 #include "core/validation.hpp"
 #include "postgres_sql.hpp"
 
 #include <algorithm>
 #include <initializer_list>
+#include <tuple>
 #include <utility>
 
 namespace syncguard::postgres {
@@ -74,6 +76,9 @@ std::string Tables::in(std::string_view statement) const {
   std::string text(statement);
   text = replaced(std::move(text), "{else_why_not}", sql::else_why_not);
   text = replaced(std::move(text), "{discarded}", sql::discarded);
+  for (const auto& [name, value] : backends::constants) {
+    text = replaced(std::move(text), "{" + std::string(name) + "}", std::to_string(value));
+  }
   text = replaced(std::move(text), "{now}", sql::now);
   text = replaced(std::move(text), "{clock_fence}", sql::clock_fence);
   text = replaced(std::move(text), "{locks}", locks_);
@@ -81,12 +86,13 @@ std::string Tables::in(std::string_view statement) const {
   text = replaced(std::move(text), "{waiters}", waiters_);
   text = replaced(std::move(text), "{lock_id_index}", quoted("idx_" + locks_name_.table + "_lock_id"));
   text = replaced(std::move(text), "{expires_index}", quoted("idx_" + locks_name_.table + "_expires"));
-  return replaced(std::move(text), "{waiters_index}", quoted("idx_" + locks_name_.table + "_queue"));
+  text = replaced(std::move(text), "{queue_index}", quoted("idx_" + locks_name_.table + "_queue"));
+  return replaced(std::move(text), "{place_index}", quoted("idx_" + locks_name_.table + "_place"));
 }
 
 Tables::Functions Tables::functions() const {
   // An installed function is never changed: a change needs the next version.
-  constexpr std::string_view version = "v4";
+  constexpr std::string_view version = "v5";
   constexpr std::size_t hash_length = 24;
   const auto hash = core::hexadecimal(core::sha256(locks_ + "," + counters_)).substr(0, hash_length);
   const auto function = [&](const std::string& operation, std::initializer_list<std::string_view> arguments,
@@ -104,9 +110,11 @@ Tables::Functions Tables::functions() const {
     auto text = replaced(std::string(create), "{check_transaction}", sql::check_transaction);
     text = replaced(std::move(text), "{find_held_lock}", sql::find_held_lock);
     text = replaced(std::move(text), "{raise_discarded}", sql::raise_discarded);
-    text = replaced(std::move(text), "{pass_turn_of_held_key}", sql::pass_turn_of_held_key);
-    text = replaced(std::move(text), "{front_of_queue}", sql::front_of_queue);
-    text = replaced(std::move(text), "{turns}", sql::turns);
+    text = replaced(std::move(text), "{pass}", sql::pass);
+    text = replaced(std::move(text), "{topic}", sql::topic);
+    text = replaced(std::move(text), "{doubt}", sql::doubt);
+    text = replaced(std::move(text), "{is_first}", sql::is_first);
+    text = replaced(std::move(text), "{is_pending}", sql::is_pending);
     // The dollar quote must not occur in the function's text, which contains table names. A name cannot contain its own
     // hash.
     text = replaced(std::move(text), "$function$", "$syncguard_" + hash + "$");
@@ -119,7 +127,9 @@ Tables::Functions Tables::functions() const {
                               sql::create_acquire_function),
           .release = function("release", {"text"}, sql::create_release_function),
           .extend = function("extend", {"text", "int8"}, sql::create_extend_function),
-          .join = function("join", {"text", "text", "int8"}, sql::create_join_function),
+          .break_lock = function("break", {"text", "text"}, sql::create_break_function),
+          .join = function("join", {"text", "text", "text", "int8", "int8", "bool"}, sql::create_join_function),
+          .look = function("look", {"text[]", "text[]", "text[]"}, sql::create_look_function),
           .leave = function("leave", {"text", "text"}, sql::create_leave_function)};
 }
 
@@ -136,13 +146,12 @@ std::vector<Tables::Part> Tables::parts() const {
       {.name = index("{expires_index}"), .create = in(sql::create_expires_index)},
       {.name = counters_, .create = in(sql::create_counters)},
       {.name = waiters_, .create = in(sql::create_waiters)},
-      {.kind = Part::Kind::column, .name = waiters_, .column = "reservation_ms", .create = in(sql::add_reservation)},
-      {.name = index("{waiters_index}"), .create = in(sql::create_waiters_index)}};
+      {.name = index("{queue_index}"), .create = in(sql::create_queue_index)},
+      {.name = index("{place_index}"), .create = in(sql::create_place_index)}};
   if (locks_name_.schema.empty() || counters_name_.schema.empty()) return parts;
-  auto [acquire, release, extend, join, leave] = functions();
-  for (auto* function : {&acquire, &release, &extend, &join, &leave}) {
-    parts.push_back(
-        {.kind = Part::Kind::function, .name = std::move(function->signature), .create = std::move(function->create)});
+  const auto all = functions();
+  for (const auto* function : all.all()) {
+    parts.push_back({.kind = Part::Kind::function, .name = function->signature, .create = function->create});
   }
   return parts;
 }
@@ -151,8 +160,10 @@ bool FoundTables::owns_queue() const {
   return locks && waiters && waiters->is_table && (waiters->trusted || waiters->owner == locks->owner);
 }
 
+bool FoundTables::suit_functions() const { return owns_queue() && waiters->usable && locks->has_holder; }
+
 FoundFunctions find_functions(const Rows& rows) {
-  constexpr int all = 5;
+  constexpr int all = std::tuple_size_v<decltype(std::declval<Tables::Functions>().all())>;
   enum Column : int { trusted, executable };
   if (rows.count() < all) return FoundFunctions::missing;
   const auto all_are = [&](Column column) {
@@ -166,7 +177,7 @@ FoundFunctions find_functions(const Rows& rows) {
 }
 
 FoundTables find_tables(const Tables& names, const Rows& rows) {
-  enum Column : int { which, schema, is_table, owner, trusted, usable, id, has_reservation, has_holder };
+  enum Column : int { which, schema, is_table, owner, trusted, usable, id, has_holder };
   const auto found = [&](std::string_view wanted) {
     std::vector<FoundTable> tables;
     for (int row = 0; row < rows.count(); ++row) {
@@ -177,7 +188,6 @@ FoundTables find_tables(const Tables& names, const Rows& rows) {
                         .trusted = rows.text(row, trusted) == "t",
                         .usable = rows.text(row, usable) == "t",
                         .id = rows.text(row, id),
-                        .has_reservation = rows.text(row, has_reservation) == "t",
                         .has_holder = rows.text(row, has_holder) == "t"});
     }
     return tables;

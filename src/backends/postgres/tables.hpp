@@ -5,6 +5,7 @@
 
 #include <syncguard/postgres.hpp>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,8 +34,9 @@ class Tables {
   [[nodiscard]] const std::string& counters() const noexcept { return counters_; }
   [[nodiscard]] const std::string& waiters() const noexcept { return waiters_; }
 
-  // Replaces {locks}, {counters}, {waiters}, the names of indexes and functions, {now} and {clock_fence}, the server's
-  // clock in milliseconds and in units of 100 us, and what makes a statement fail whose change was discarded.
+  // Replaces {locks}, {counters}, {waiters}, the names of indexes, the constants in backends/verdict.hpp, {now} and
+  // {clock_fence}, the server's clock in milliseconds and in units of 100 us, and what makes a statement fail whose
+  // change was discarded.
   [[nodiscard]] std::string in(std::string_view statement) const;
 
   // A function that setup installs in the schema of the locks: its quoted name with the types of its arguments, and the
@@ -48,8 +50,14 @@ class Tables {
     Function acquire;
     Function release;
     Function extend;
+    Function break_lock;
     Function join;
+    Function look;
     Function leave;
+
+    [[nodiscard]] std::array<const Function*, 7> all() const {
+      return {&acquire, &release, &extend, &break_lock, &join, &look, &leave};
+    }
   };
   // Their names depend on the names of both tables: the schemas must be known.
   [[nodiscard]] Functions functions() const;
@@ -85,8 +93,6 @@ struct FoundTable {
   // This user may read and write it.
   bool usable;
   std::string id;
-  // For the queue: whether it has the column reservation_ms. Older versions created it without.
-  bool has_reservation;
   // For the locks: whether this user can use the columns holder and holder_lock_id. Other libraries create no such
   // columns.
   bool has_holder;
@@ -100,6 +106,8 @@ struct FoundTables {
 
   // False if the queue may have been created by a role that has no power over the locks. Such a queue is not used.
   [[nodiscard]] bool owns_queue() const;
+  // Whether everything that the functions use is there.
+  [[nodiscard]] bool suit_functions() const;
 };
 
 // Whether the installed functions can be called. Functions of a role that has no power over the locks are not called,

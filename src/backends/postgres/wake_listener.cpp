@@ -9,50 +9,40 @@
 #include <asio/this_coro.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <exception>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace syncguard::postgres {
 namespace {
 
-constexpr std::chrono::seconds heartbeat_interval{10};
-// How many waiters one transaction covers. Until it ends, the server holds back notifications to this connection, and
-// joins and releases wait for the rows that a heartbeat has updated.
-constexpr std::size_t max_heartbeats = 500;
-constexpr std::size_t max_checks = 5000;
+// How often a connection with waiters is checked: a lost one may otherwise look like one without notifications.
+constexpr std::chrono::seconds check_interval{10};
 constexpr std::chrono::milliseconds min_backoff{250};
 constexpr std::chrono::seconds max_backoff{10};
-// After this time, a reservation that starts now has lapsed.
-constexpr auto lapsed_after = core::max_reservation + std::chrono::milliseconds(20);
 // A connection that lasted this long ends the backoff.
 constexpr std::chrono::seconds stable_after{5};
 
-// Removes waiters from the end of a list, which must not be empty. Returns them as an array in PostgreSQL's syntax.
-std::string take(std::vector<LockId>& waiters, std::size_t max_count) {
-  std::string taken;
-  for (std::size_t count = 0; count < max_count && !waiters.empty(); ++count) {
-    taken += (taken.empty() ? "{" : ",") + waiters.back().str();
-    waiters.pop_back();
-  }
-  return taken + "}";
+// Removes the first word of a text, and returns it.
+std::string_view take_word(std::string_view& text) {
+  const auto word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(word.size() + 1, text.size()));
+  return word;
 }
 
 }  // namespace
-
-void WakeListener::use(std::shared_ptr<const Statements> statements) {
-  const std::lock_guard lock(mutex_);
-  statements_ = std::move(statements);
-}
 
 std::optional<Security> WakeListener::security() {
   const std::lock_guard lock(mutex_);
   return security_;
 }
 
-asio::awaitable<void> WakeListener::add(LockId waiter, std::function<void()> wake, CallLimits limits) {
+asio::awaitable<void> WakeListener::listen(CallLimits limits) {
   const auto executor = co_await asio::this_coro::executor;
   std::optional<async::Event> attempt_ended;
-  waiters_.add(waiter, std::move(wake));
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::listening) co_return;
@@ -62,7 +52,7 @@ asio::awaitable<void> WakeListener::add(LockId waiter, std::function<void()> wak
       state_ = State::connecting;
       attempt_ended_ = {};
       if (!strand_) strand_ = asio::make_strand(executor);
-      async::spawn_on(strand_, listen(), shared_from_this());
+      async::spawn_on(strand_, keep_listening(), shared_from_this());
     }
     attempt_ended = attempt_ended_;
   }
@@ -73,7 +63,7 @@ asio::awaitable<void> WakeListener::add(LockId waiter, std::function<void()> wak
   }
 }
 
-asio::awaitable<void> WakeListener::listen() {
+asio::awaitable<void> WakeListener::keep_listening() {
   using Clock = std::chrono::steady_clock;
   for (;;) {
     std::optional<LockError> failure;
@@ -101,8 +91,8 @@ asio::awaitable<void> WakeListener::listen() {
       if (was_listening) backoff_ = was_stable ? Clock::duration{} : next;
       retry_at = retry_at_;
     }
-    // Waiters poll in the meantime. If there are none, the next one reconnects.
-    if (waiters_.all().empty()) co_return;
+    // Waiters look in the meantime. If there are none, the next one reconnects.
+    if (looks_->waiters().empty()) co_return;
     (void)co_await async::sleep_until(retry_at, stop_.get_token());
     const std::lock_guard lock(mutex_);
     if (state_ != State::idle) co_return;
@@ -128,93 +118,50 @@ asio::awaitable<void> WakeListener::listen_until_lost() {
     }
   } forget{*this};
   const std::string listen_sql = "LISTEN syncguard_wake";
-  // Named before they are awaited: g++ 12 would destroy them twice.
-  const std::vector<Statement> listen_statements = {{.sql = &listen_sql}};
-  (void)co_await run(*connection, listen_statements);
+  const std::string check_sql = "SELECT";
+  co_await run(*connection, listen_sql);
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::closed) co_return;
     state_ = State::listening;
     attempt_ended_.set();
   }
-  // Waiters may have missed notifications before this connection was opened, so all of them try again and rejoin.
-  if (std::exchange(has_listened_, true)) waiters_.wake_all();
+  // Waiters may have missed notifications before this connection was opened.
+  if (std::exchange(has_listened_, true)) looks_->waiters().look_now();
   using Clock = std::chrono::steady_clock;
-  auto next_heartbeat = Clock::now();
-  auto next_lapsed_check = Clock::time_point::max();
-  Clock::time_point last_foreign_turn{};
-  // The waiters that the current check has not reached yet.
-  std::vector<LockId> unchecked;
-  bool is_heartbeat = false;
+  auto next_check = Clock::now() + check_interval;
   for (;;) {
-    const auto next_check = unchecked.empty() ? std::min(next_heartbeat, next_lapsed_check) : Clock::now();
     const auto payloads = co_await connection->notifications(next_check);
-    for (const auto& payload : payloads) {
-      if (!LockId::is_valid(payload)) continue;
-      const LockId notified(payload);
-      if (waiters_.contains(notified)) {
-        waiters_.wake(notified);
-      } else {
-        // A waiter of another client was notified. It may be dead, and may be ahead of a waiter of this client.
-        last_foreign_turn = Clock::now();
-        next_lapsed_check = std::min(next_lapsed_check, last_foreign_turn + lapsed_after);
-      }
-    }
-    std::shared_ptr<const Statements> sql;
     {
       const std::lock_guard lock(mutex_);
       if (state_ == State::closed) co_return;
-      sql = statements_;
     }
-    if (const auto now = Clock::now(); unchecked.empty()) {
-      if (now < next_heartbeat && now < next_lapsed_check) continue;
-      is_heartbeat = now >= next_heartbeat;
-      if (is_heartbeat) next_heartbeat = now + heartbeat_interval;
-      // The turn that was given last may not have lapsed yet.
-      const auto last_turn_lapses = last_foreign_turn + lapsed_after;
-      next_lapsed_check = last_turn_lapses > now ? last_turn_lapses : Clock::time_point::max();
-      if (sql) unchecked = waiters_.all();
-      if (unchecked.empty()) continue;
-    }
-    const auto batch = take(unchecked, is_heartbeat ? max_heartbeats : max_checks);
-    // The heartbeat comes last, so that its rows are locked for a short time.
-    std::vector<Statement> statements = {{.sql = &sql->lapsed, .values = {batch}}};
-    if (is_heartbeat) statements.push_back({.sql = &sql->seen, .values = {batch}});
-    const auto lapsed = co_await run_transaction(*connection, *sql, std::move(statements));
-    for (int row = 0; lapsed && row < lapsed->count(); ++row) {
-      if (const auto id = lapsed->text(row, 0); LockId::is_valid(id)) waiters_.wake(LockId(id));
-      // Another client may be marking this waiter right now, and the mark may outlast the waiter's next join. The next
-      // check finds it.
-      next_lapsed_check = std::min(next_lapsed_check, Clock::now() + lapsed_after);
-    }
-    if (is_heartbeat && unchecked.empty()) {
-      std::vector<Statement> purge = {{.sql = &sql->purge}};
-      (void)co_await run_transaction(*connection, *sql, std::move(purge));
-    }
+    for (const auto& payload : payloads) on_notification(payload);
+    if (Clock::now() < next_check) continue;
+    if (!looks_->waiters().empty()) co_await run(*connection, check_sql);
+    next_check = Clock::now() + check_interval;
   }
 }
 
-asio::awaitable<std::optional<Rows>> WakeListener::run_transaction(Connection& connection, const Statements& sql,
-                                                                   std::vector<Statement> statements) {
-  // PostgreSQL's timeouts are ints.
-  const auto timeout = std::to_string(std::min<std::int64_t>(connect_options_.timeout.count(), 1'000'000'000));
-  const std::vector<Statement> start = {{.sql = &sql.begin}, {.sql = &sql.settings, .values = {timeout, timeout}}};
-  statements.insert(statements.begin(), start.begin(), start.end());
-  statements.push_back({.sql = &sql.commit});
-  try {
-    co_return co_await run(connection, std::move(statements));
-  } catch (const LockError&) {
-    // The connection may still receive notifications.
-    if (!connection.is_open()) throw;
-    co_return std::nullopt;
-  }
+// The payload is described in sql/functions.sql. Any role can send another one.
+void WakeListener::on_notification(std::string_view payload) {
+  const auto token = take_word(payload);
+  const auto topic = take_word(payload);
+  std::int64_t reservation = 0;
+  (void)std::from_chars(payload.data(), payload.data() + payload.size(), reservation);
+  auto& waiters = looks_->waiters();
+  waiters.wake_named(token);
+  waiters.look_at_topic(
+      topic, std::clamp(std::chrono::milliseconds(reservation), std::chrono::milliseconds(0), core::max_reservation));
 }
 
-asio::awaitable<Rows> WakeListener::run(Connection& connection, std::vector<Statement> statements) {
+asio::awaitable<void> WakeListener::run(Connection& connection, const std::string& sql) {
   // A connection that does not reply in time is closed.
   const async::ScopedTimeout scoped_timeout(strand_, std::chrono::steady_clock::now() + connect_options_.timeout,
                                             [&] { connection.close(); });
-  co_return co_await connection.run(statements);
+  // Named before they are awaited: g++ 12 would destroy them twice.
+  const std::vector<Statement> statements = {{.sql = &sql}};
+  (void)co_await connection.run(statements);
 }
 
 bool WakeListener::is_connected() noexcept {

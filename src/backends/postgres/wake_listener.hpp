@@ -2,37 +2,32 @@
 #pragma once
 
 #include "async/event.hpp"
+#include "backends/look_loop.hpp"
 #include "backends/postgres/connection.hpp"
-#include "backends/postgres/statements.hpp"
-#include "backends/waiters.hpp"
 
 #include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
-#include <string>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 namespace syncguard::postgres {
 
-// Opened on first use. While it has waiters, it updates their last-seen time every ten seconds.
+// Opened on first use. A release notifies all clients: the client of the waiter whose turn it is wakes it. The others
+// let their waiters for this key look when that turn ends, because it may not be used.
 class WakeListener : public std::enable_shared_from_this<WakeListener> {
  public:
-  explicit WakeListener(ConnectOptions connect_options) : connect_options_(std::move(connect_options)) {}
+  // The name of a waiter is its token in the queue, and its topic is the hash of its key.
+  WakeListener(ConnectOptions connect_options, std::shared_ptr<backends::LookLoop> looks)
+      : connect_options_(std::move(connect_options)), looks_(std::move(looks)) {}
 
-  // Sets the statements for those updates.
-  void use(std::shared_ptr<const Statements> statements);
-
-  // After this returns, wake is called (on any thread) when it may be this waiter's turn. A repeated call makes sure
-  // that the connection is still listening. Throws LockError. After a failed attempt to listen, throws the same error
+  // Returns when the connection is listening. Throws LockError. After a failed attempt to listen, throws the same error
   // for a while without another attempt.
-  asio::awaitable<void> add(LockId waiter, std::function<void()> wake, CallLimits limits);
-  void remove(const LockId& waiter) { waiters_.remove(waiter); }
+  asio::awaitable<void> listen(CallLimits limits);
 
   // The security of the last connection, if there was one.
   [[nodiscard]] std::optional<Security> security();
@@ -41,20 +36,16 @@ class WakeListener : public std::enable_shared_from_this<WakeListener> {
   void close();
 
  private:
-  asio::awaitable<void> listen();
+  asio::awaitable<void> keep_listening();
   asio::awaitable<void> listen_until_lost();
-
-  // Returns nullopt if the statements failed. Throws LockError if the connection was lost.
-  asio::awaitable<std::optional<Rows>> run_transaction(Connection& connection, const Statements& sql,
-                                                       std::vector<Statement> statements);
-  asio::awaitable<Rows> run(Connection& connection, std::vector<Statement> statements);
+  void on_notification(std::string_view payload);
+  asio::awaitable<void> run(Connection& connection, const std::string& sql);
 
   const ConnectOptions connect_options_;
+  const std::shared_ptr<backends::LookLoop> looks_;
   const std::stop_source stop_;
-  backends::Waiters waiters_;
 
   std::mutex mutex_;
-  std::shared_ptr<const Statements> statements_;
   enum class State { idle, connecting, listening, closed } state_ = State::idle;
   asio::any_io_executor strand_;
   Connection* listening_ = nullptr;

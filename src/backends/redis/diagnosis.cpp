@@ -197,10 +197,10 @@ asio::awaitable<void> examine_sentinels(const Session& session, std::vector<Find
 Finding keyspace_events(const std::optional<std::string>& events) {
   const std::string check = "keyspace events";
   if (!events)
-    return fine(check, "cannot read the setting; without them, a release by another library is noticed by polling");
+    return fine(check, "cannot read the setting; without them, a release by another library is noticed when waiters look");
   const auto has = [&](char c) { return events->find(c) != std::string::npos; };
   if (has('K') && (has('A') || (has('g') && has('$') && has('x')))) return fine(check, "on");
-  return fine(check, "off: a release by another library is noticed by polling");
+  return fine(check, "off: a release by another library is noticed when waiters look");
 }
 
 // The names of the commands, and the error of the first.
@@ -332,12 +332,11 @@ asio::awaitable<void> subscribe(Session& session, const Key& key, const LockId& 
   const struct Unsubscribe {
     WakeListener& wake_listener;
     const LockId& id;
-    ~Unsubscribe() { wake_listener.remove(id); }
-  } unsubscribe{wake_listener, id};
-  const auto lock = session.names().lock(key);
-  const auto executor = co_await asio::this_coro::executor;
-  wake_listener.add(executor, id, lock, [] {});
-  co_await wake_listener.subscribe(id, lock, limits);
+    const Key& key;
+    ~Unsubscribe() { wake_listener.remove(id, key); }
+  } unsubscribe{wake_listener, id, key};
+  wake_listener.add(id, key, [] {});
+  co_await wake_listener.subscribe(id, session.names().lock(key), limits);
 }
 
 }  // namespace

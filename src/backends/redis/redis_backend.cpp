@@ -23,6 +23,7 @@ namespace syncguard {
 inline namespace v0_1 {
 namespace {
 
+using backends::Waiters;
 using redis::Arguments;
 using redis::Reply;
 using redis::Session;
@@ -48,16 +49,11 @@ std::string json_string(std::string_view text) {
 
 class RedisTicket : public WaitTicket {
  public:
-  RedisTicket(const asio::any_io_executor& executor, std::shared_ptr<Session> session, Key key, const LockId& waiter,
-              std::function<void()> wake)
+  RedisTicket(std::shared_ptr<Session> session, Key key, const LockId& waiter, std::function<void()> wake)
       : session_(std::move(session)), key_(std::move(key)), waiter_(waiter) {
-    auto forget_place_and_wake = [session = session_, waiter, wake = std::move(wake)] {
-      session->turn_poll().forget_place(waiter);
-      wake();
-    };
-    session_->wake_listener().add(executor, waiter_, session_->names().lock(key_), std::move(forget_place_and_wake));
+    session_->wake_listener().add(waiter_, key_, std::move(wake));
   }
-  ~RedisTicket() override { stop_listening(); }
+  ~RedisTicket() override { session_->wake_listener().remove(waiter_, key_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
     const auto& names = session_->names();
@@ -67,58 +63,81 @@ class RedisTicket : public WaitTicket {
     co_await session_->wake_listener().subscribe(waiter_, names.lock(key_), limits);
     // The time that an attempt takes, with min_replicas on a connection of its own.
     const auto reservation = session_->granting_connection_for(waiter_).round_trip().reservation();
-    const Arguments arguments({names.queue(key_)}, {waiter_.view(), milliseconds_of(reservation)});
-    const Reply place = co_await session_->run(connection, redis::scripts().join, arguments, limits);
-    is_in_queue_ = !place.text.empty();
+    const auto place = session_->waiters().place(waiter_);
+    const Arguments arguments({names.queue(key_), names.turn(key_), names.lock(key_)},
+                              {waiter_.view(), milliseconds_of(reservation), place ? std::to_string(*place) : ""});
+    const Reply reply = co_await session_->run(connection, redis::scripts().join, arguments, limits);
+    const auto standing = redis::join_reply(reply);
+    is_in_queue_ = standing.has_value();
+    if (!standing) co_return;
+    free_in_ = standing->reply.free_in;
+    session_->waiters().joined(waiter_, standing->reply, reservation, standing->crowd);
     const auto executor = co_await asio::this_coro::executor;
-    watch_turn(executor, reservation);
-    session_->turn_poll().set_place(waiter_, place.text);
+    session_->looks().start(executor, [weak = std::weak_ptr(session_)](std::vector<Waiters::Look> due) {
+      return look(weak.lock(), std::move(due));
+    });
   }
 
   // False if another application's value has the queue's name.
   [[nodiscard]] bool is_in_queue() const noexcept { return is_in_queue_; }
 
+  [[nodiscard]] std::optional<milliseconds> free_in() const noexcept override { return free_in_; }
+  [[nodiscard]] bool notices_expiry() const noexcept override { return true; }
+
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    stop_listening();
-    const Arguments arguments = leave_arguments();
+    session_->wake_listener().remove(waiter_, key_);
+    const Arguments arguments = leave_arguments(*session_, key_, waiter_);
     co_await session_->run(session_->connection_for(waiter_), redis::scripts().leave, arguments, limits);
   }
 
   // Leaves without waiting for that, if there is a connection.
   void leave_without_waiting() {
-    stop_listening();
-    session_->connection_for(waiter_).send_without_reply(leave_arguments().by_text(redis::scripts().leave));
+    session_->wake_listener().remove(waiter_, key_);
+    leave_without_waiting(*session_, key_, waiter_);
   }
 
  private:
-  void stop_listening() {
-    session_->turn_poll().remove(waiter_);
-    session_->wake_listener().remove(waiter_);
+  // A static function, because the ticket may be gone.
+  static asio::awaitable<void> look(std::shared_ptr<Session> session, std::vector<Waiters::Look> due) {
+    if (!session) co_return;
+    try {
+      const auto& names = session->names();
+      Arguments arguments(due.size() * 3);
+      for (const auto& look : due) arguments.add({names.lock(look.key), names.turn(look.key), names.queue(look.key)});
+      for (const auto& look : due) arguments.add({look.id.view(), std::to_string(look.place)});
+      const CallLimits limits{{}, std::chrono::steady_clock::now() + session->options().operation_timeout};
+      const Reply reply =
+          co_await session->run(session->connection_for(due.front().id), redis::scripts().look, arguments, limits);
+      const auto standings = redis::look_reply(reply, due.size());
+      for (std::size_t i = 0; i < due.size(); ++i) {
+        const auto& [id, key, reservation, place] = due[i];
+        session->waiters().looked(id, standings[i].reply, standings[i].crowd);
+        // It left, perhaps just before this look brought it back.
+        if (!session->waiters().contains(id)) leave_without_waiting(*session, key, id);
+      }
+      const auto executor = co_await asio::this_coro::executor;
+      session->wake_listener().renew_subscriptions(executor, std::move(due));
+    } catch (const LockError& error) {
+      // Not reported: the waiters' own attempts meet the same error and report it.
+      session->log().debug(std::string("looking at awaited keys failed: ") + error.what());
+      for (const auto& look : due) session->waiters().look_later(look.id);
+    }
   }
 
-  void watch_turn(const asio::any_io_executor& executor, milliseconds reservation) {
-    const auto run = [session = session_, waiter = waiter_](const Arguments& arguments) {
-      return poll_turns(session, waiter, arguments);
-    };
-    const auto wake = [session = session_](const LockId& id) { session->wake_listener().wake(id); };
-    session_->turn_poll().add(executor, {.run = run, .wake = wake}, waiter_, {.key = key_, .reservation = reservation});
+  static Arguments leave_arguments(const Session& session, const Key& key, const LockId& waiter) {
+    const auto& names = session.names();
+    return {{names.queue(key), names.turn(key), names.lock(key)}, {waiter.view(), names.wake_root()}};
   }
-
-  static asio::awaitable<Reply> poll_turns(std::shared_ptr<Session> session, LockId waiter,
-                                           const Arguments& arguments) {
-    const CallLimits limits{{}, std::chrono::steady_clock::now() + session->options().operation_timeout};
-    co_return co_await session->run(session->connection_for(waiter), redis::scripts().poll, arguments, limits);
-  }
-
-  [[nodiscard]] Arguments leave_arguments() const {
-    const auto& names = session_->names();
-    return {{names.queue(key_), names.turn(key_), names.lock(key_)}, {waiter_.view(), names.wake_root()}};
+  static void leave_without_waiting(const Session& session, const Key& key, const LockId& waiter) {
+    session.connection_for(waiter).send_without_reply(
+        leave_arguments(session, key, waiter).by_text(redis::scripts().leave));
   }
 
   const std::shared_ptr<Session> session_;
   const Key key_;
   const LockId waiter_;
   bool is_in_queue_ = false;
+  std::optional<milliseconds> free_in_;
 };
 
 class RedisBackend : public Backend {
@@ -136,15 +155,15 @@ class RedisBackend : public Backend {
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     const auto& names = session_->names();
     const auto lock = names.lock(request.key);
-    const bool waits = session_->wake_listener().contains(request.lock_id);
-    Arguments arguments(waits ? 5 : 4);
-    arguments.add({lock, names.fence(lock), names.turn(request.key), names.index(request.lock_id)});
-    if (waits) arguments.add({names.queue(request.key)});
+    Arguments arguments(5);
+    arguments.add(
+        {lock, names.fence(lock), names.turn(request.key), names.index(request.lock_id), names.queue(request.key)});
     arguments.add({request.lock_id.view(), milliseconds_of(request.ttl), milliseconds_of(request.ttl + tolerance),
                    json_string(request.key.str()),
                    session_->options().fences == FenceSource::clock ? "clock" : "counter",
                    request.holder.empty() ? "" : ",\"holder\":" + json_string(request.holder),
-                   session_->options().min_replicas > 0 ? "confirm" : ""});
+                   session_->options().min_replicas > 0 ? "confirm" : "",
+                   session_->waiters().contains(request.lock_id) ? "waits" : ""});
     const Reply reply = co_await session_->grant(request.lock_id, redis::scripts().acquire, arguments, limits);
     co_return redis::acquire_reply(reply);
   }
@@ -201,8 +220,7 @@ class RedisBackend : public Backend {
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     if (!session_->names().have_queues()) co_return nullptr;
-    const auto executor = co_await asio::this_coro::executor;
-    auto ticket = std::make_unique<RedisTicket>(executor, session_, key, waiter, std::move(wake));
+    auto ticket = std::make_unique<RedisTicket>(session_, key, waiter, std::move(wake));
     try {
       co_await ticket->rejoin(limits);
     } catch (const LockError&) {

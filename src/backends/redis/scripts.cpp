@@ -1,5 +1,6 @@
 #include "backends/redis/scripts.hpp"
 
+#include "backends/verdict.hpp"
 #include "core/encodings.hpp"
 #include "core/fence_limit.hpp"
 #include "core/listed.hpp"
@@ -28,8 +29,9 @@ namespace {
 // function, or using a local variable of the script in one, costs 0.1 us or more each time the script runs.
 std::string with_parts(std::string_view source) {
   const std::map<std::string_view, std::string_view> parts{
-      {"decode", lua::decode}, {"describe", lua::describe},   {"now", lua::now},   {"owned", lua::owned},
-      {"place", lua::place},   {"pass_turn", lua::pass_turn}, {"read", lua::read}, {"reservation", lua::reservation}};
+      {"decode", lua::decode},     {"describe", lua::describe}, {"doubt", lua::doubt}, {"now", lua::now},
+      {"owned", lua::owned},       {"pass", lua::pass},         {"read", lua::read},   {"reserve", lua::reserve},
+      {"standing", lua::standing}, {"turn", lua::turn}};
   constexpr std::string_view include = "-- include ";
   std::string text;
   while (!source.empty()) {
@@ -41,9 +43,35 @@ std::string with_parts(std::string_view source) {
   return text;
 }
 
+// Replaces each word in capital letters that is the name of a constant by its value.
+std::string with_constants(std::string_view source) {
+  std::map<std::string, std::string> values;
+  for (const auto& [name, value] : backends::constants) {
+    std::string capitals(name);
+    std::ranges::transform(capitals, capitals.begin(),
+                           [](char c) { return c == '_' ? c : static_cast<char>(c - 'a' + 'A'); });
+    values.emplace(std::move(capitals), std::to_string(value));
+  }
+  const auto is_part_of_word = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  std::string text;
+  while (!source.empty()) {
+    const auto end = std::ranges::find_if_not(source, is_part_of_word);
+    const std::string word(source.begin(), end);
+    const auto constant = values.find(word);
+    text += constant != values.end() ? constant->second : word;
+    source.remove_prefix(word.size());
+    if (source.empty()) break;
+    text += source.front();
+    source.remove_prefix(1);
+  }
+  return text;
+}
+
 }  // namespace
 
-Script::Script(std::string_view source) : text(with_parts(source)), hash(sha1(text)) {}
+Script::Script(std::string_view source) : text(with_constants(with_parts(source))), hash(sha1(text)) {}
 
 const Scripts& scripts() {
   // Never destroyed: static objects may release locks while the process exits.
@@ -55,7 +83,7 @@ const Scripts& scripts() {
                                         .lookup_id = Script(lua::lookup_id),
                                         .remove_dead = Script(lua::remove_dead),
                                         .join = Script(lua::join),
-                                        .poll = Script(lua::poll),
+                                        .look = Script(lua::look),
                                         .leave = Script(lua::leave),
                                         .list = Script(lua::list),
                                         .inspect = Script(lua::inspect),
@@ -75,8 +103,7 @@ using std::chrono::milliseconds;
                   "the value stored for this key is not a lock: another program uses the same prefix");
 }
 
-// The first element of most replies.
-enum class Verdict { yes = 1, no = 0, not_found = -1, expired = -2, foreign = -3, counter_at_end = -4 };
+using backends::Verdict;
 
 // Reads a reply, or one entry of it. The name of the script is for error messages.
 class Fields {
@@ -92,7 +119,9 @@ class Fields {
 
   [[nodiscard]] Verdict verdict() const {
     const Reply& first = reply_.kind == Reply::Kind::array && count() > 0 ? reply_.elements.front() : reply_;
-    if (first.kind != Reply::Kind::integer || first.integer < -4 || first.integer > 1) refuse();
+    if (first.kind != Reply::Kind::integer || first.integer < static_cast<int>(Verdict::counter_at_end) ||
+        first.integer > static_cast<int>(Verdict::yes))
+      refuse();
     const auto verdict = static_cast<Verdict>(first.integer);
     if (verdict == Verdict::foreign) refuse_foreign();
     return verdict;
@@ -163,7 +192,7 @@ AcquireReply acquire_reply(const Reply& reply) {
     case Verdict::yes:
       return Granted{fields.fence_at(1), fields.time_at(2), fields.duration_at(3)};
     case Verdict::no:
-      return Contended{.free_in = fields.duration_at(1), .reserved = fields.count() > 2};
+      return Contended{fields.duration_at(1)};
     case Verdict::counter_at_end:
       throw core::counter_at_end();
     default:
@@ -187,6 +216,41 @@ ExtendReply extend_reply(const Reply& reply) {
 bool is_locked_reply(const Reply& reply) { return Fields("is_locked", reply).verdict() == Verdict::yes; }
 
 std::optional<LockRecord> lookup_reply(const Reply& reply) { return read_lock("lookup", reply); }
+
+namespace {
+
+// How long a waiter waits. Negative: it should try now.
+std::optional<milliseconds> free_in_at(const Fields& fields, std::size_t position) {
+  const auto time = fields.duration_at(position);
+  return time < milliseconds::zero() ? std::nullopt : std::optional(time);
+}
+
+int crowd_at(const Fields& fields, std::size_t position) {
+  constexpr std::int64_t max_crowd = 1000;
+  return static_cast<int>(std::clamp<std::int64_t>(fields.integer_at(position), 1, max_crowd));
+}
+
+}  // namespace
+
+std::optional<Standing> join_reply(const Reply& reply) {
+  if (reply.kind == Reply::Kind::nil) return std::nullopt;
+  const Fields fields("join", reply);
+  return Standing{
+      .reply = {.free_in = free_in_at(fields, 0), .place = fields.integer_at(1), .is_first = fields.integer_at(2) == 1},
+      .crowd = crowd_at(fields, 3)};
+}
+
+std::vector<Standing> look_reply(const Reply& reply, std::size_t count) {
+  const Fields fields("look", reply);
+  constexpr std::size_t numbers = 3;
+  if (fields.count() != count * numbers) fields.refuse();
+  std::vector<Standing> standings;
+  for (std::size_t i = 0; i < fields.count(); i += numbers) {
+    standings.push_back({.reply = {.free_in = free_in_at(fields, i), .is_first = fields.integer_at(i + 1) == 1},
+                         .crowd = crowd_at(fields, i + 2)});
+  }
+  return standings;
+}
 
 ListStep list_reply(const Reply& reply) {
   const Fields fields("list", reply);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/redis/protocol.hpp"
+#include "core/key_rules.hpp"
 
 #include <syncguard/backend.hpp>
 
@@ -34,7 +35,7 @@ struct Scripts {
   const Script lookup_id;
   const Script remove_dead;
   const Script join;
-  const Script poll;
+  const Script look;
   const Script leave;
   const Script list;
   const Script inspect;
@@ -52,6 +53,16 @@ ReleaseReply release_reply(const Reply& reply);
 ExtendReply extend_reply(const Reply& reply);
 bool is_locked_reply(const Reply& reply);
 std::optional<LockRecord> lookup_reply(const Reply& reply);
+
+// What a waiter found, and how many times as long the pause between its looks is in a very long queue.
+struct Standing {
+  core::WaiterReply reply;
+  int crowd = 1;
+};
+// nullopt if the value that is stored for the queue is not a queue.
+std::optional<Standing> join_reply(const Reply& reply);
+// Of so many waiters. The places are not set.
+std::vector<Standing> look_reply(const Reply& reply, std::size_t count);
 
 // One step of a list.
 struct ListStep {

@@ -8,6 +8,11 @@
 namespace syncguard::redis {
 namespace {
 
+// A look takes the server about five microseconds. One request keeps it busy for a fraction of a millisecond.
+constexpr backends::Waiters::Pace pace{.per_look = std::chrono::microseconds(100)};
+constexpr std::size_t max_looks = 64;
+static_assert(3 * max_looks <= ReplyReader::max_elements);
+
 asio::awaitable<Connection::Answer> wait_on(std::shared_ptr<Connection> connection,
                                             std::shared_ptr<const RedisOptions> options) {
   const CallLimits limits{{}, Clock::now() + options->replica_timeout + options->operation_timeout};
@@ -27,31 +32,32 @@ bool follows_ask(const Script& script) {
 
 Session::Session(RedisOptions options, const Log& log)
     : options_(std::make_shared<const RedisOptions>(std::move(options))),
+      log_(log),
       tls_(options_->tls ? std::make_shared<const Tls>(*options_->tls) : nullptr),
       names_(options_->prefix),
-      wake_listener_(std::make_shared<WakeListener>(options_, tls_, log, names_)),
-      turn_poll_(std::make_shared<TurnPoll>(log, names_)) {
+      looks_(std::make_shared<backends::LookLoop>(pace, max_looks)),
+      wake_listener_(std::make_shared<WakeListener>(options_, tls_, log, names_, looks_)) {
   for (std::size_t i = 0; i < options_->connections; ++i) {
     // Scripts publish where they run: on the node that a cluster redirects to, or the new master after a failover.
     const auto follow = [weak = std::weak_ptr(wake_listener_)](const Address& address) {
       if (const auto wake_listener = weak.lock()) wake_listener->client_moved_to(address);
     };
-    auto connection = std::make_shared<Connection>(options_, tls_, log, Connection::Events{.connected = follow});
-    granting_.push_back(make_granting(connection, log));
+    auto connection = std::make_shared<Connection>(options_, tls_, log_, Connection::Events{.connected = follow});
+    granting_.push_back(make_granting(connection));
     connections_.push_back(std::move(connection));
   }
   wake_listener_->start();
 }
 
 // Given the connection for everything else.
-Session::Granting Session::make_granting(std::shared_ptr<Connection> connection, const Log& log) const {
+Session::Granting Session::make_granting(std::shared_ptr<Connection> connection) const {
   if (options_->min_replicas == 0) return {std::move(connection), nullptr};
   // After a failover, a release must not go to the old master.
   const auto lead = [weak = std::weak_ptr(connection)](const Address& address) {
     const auto other = weak.lock();
     if (other && other->address().value_or(address) != address) other->follow(address);
   };
-  auto granting = std::make_shared<Connection>(options_, tls_, log, Connection::Events{.connected = lead});
+  auto granting = std::make_shared<Connection>(options_, tls_, log_, Connection::Events{.connected = lead});
   const auto wait = [granting, options = options_] { return wait_on(granting, options); };
   return {granting, std::make_shared<ReplicaWait>(options_, wait)};
 }
@@ -155,7 +161,7 @@ void Session::close() const {
   for (const auto& connection : connections_) connection->close();
   for (const auto& granting : granting_) granting.connection->close();
   wake_listener_->close();
-  turn_poll_->close();
+  looks_->close();
 }
 
 }  // namespace syncguard::redis

@@ -1,12 +1,12 @@
 // One client's state for its server: connections, scripts and waiters.
 #pragma once
 
+#include "backends/look_loop.hpp"
 #include "backends/redis/connection.hpp"
 #include "backends/redis/names.hpp"
 #include "backends/redis/protocol.hpp"
 #include "backends/redis/replica_wait.hpp"
 #include "backends/redis/scripts.hpp"
-#include "backends/redis/turn_poll.hpp"
 #include "backends/redis/wake_listener.hpp"
 
 #include <syncguard/redis.hpp>
@@ -23,8 +23,10 @@ class Session {
 
   [[nodiscard]] const RedisOptions& options() const noexcept { return *options_; }
   [[nodiscard]] const Names& names() const noexcept { return names_; }
+  [[nodiscard]] const Log& log() const noexcept { return log_; }
   [[nodiscard]] WakeListener& wake_listener() const noexcept { return *wake_listener_; }
-  [[nodiscard]] TurnPoll& turn_poll() const noexcept { return *turn_poll_; }
+  [[nodiscard]] backends::LookLoop& looks() const noexcept { return *looks_; }
+  [[nodiscard]] backends::Waiters& waiters() const noexcept { return looks_->waiters(); }
 
   // Everything about one lock id goes one way, so that nothing overtakes anything. With min_replicas, grants have
   // connections of their own, which WAIT blocks.
@@ -66,7 +68,7 @@ class Session {
     return granting_[std::hash<LockId>{}(id) % granting_.size()];
   }
 
-  [[nodiscard]] Granting make_granting(std::shared_ptr<Connection> connection, const Log& log) const;
+  [[nodiscard]] Granting make_granting(std::shared_ptr<Connection> connection) const;
   [[nodiscard]] bool needs_replicas(const Script& script, const Reply& reply) const;
   // The number of the connection is 0 if another node answered, and its replicas have confirmed.
   asio::awaitable<Connection::Answer> send(Connection& connection, const Script& script, const Arguments& arguments,
@@ -75,10 +77,11 @@ class Session {
                                           CallLimits limits) const;
 
   const std::shared_ptr<const RedisOptions> options_;
+  const Log log_;
   const std::shared_ptr<const Tls> tls_;
   const Names names_;
+  const std::shared_ptr<backends::LookLoop> looks_;
   const std::shared_ptr<WakeListener> wake_listener_;
-  const std::shared_ptr<TurnPoll> turn_poll_;
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<Granting> granting_;
 };

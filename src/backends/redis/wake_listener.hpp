@@ -1,42 +1,41 @@
 // Wakes waiters when it is their turn. One subscribing connection serves all waiters of a client.
 #pragma once
 
+#include "backends/look_loop.hpp"
 #include "backends/redis/connection.hpp"
 #include "backends/redis/names.hpp"
-#include "backends/waiters.hpp"
 
 #include <asio/any_io_executor.hpp>
-#include <asio/steady_timer.hpp>
+#include <asio/awaitable.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 namespace syncguard::redis {
 
-// Each waiter has its own channel, to which a release by this library publishes. Releases by other libraries are
-// noticed only if the server reports keyspace events.
+// Each waiter has its own channel, to which a release by this library publishes. If the server reports keyspace events,
+// waiters also look at their key soon after another library released it.
 class WakeListener : public std::enable_shared_from_this<WakeListener> {
  public:
-  WakeListener(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tls> tls, Log log,
-               const Names& names);
+  WakeListener(std::shared_ptr<const RedisOptions> options, std::shared_ptr<const Tls> tls, Log log, const Names& names,
+               std::shared_ptr<backends::LookLoop> looks);
   // Call once, before the other functions.
   void start();
 
   // wake is called (on any thread) when it may be this waiter's turn.
-  void add(const asio::any_io_executor& executor, const LockId& waiter, const std::string& lock_name,
-           std::function<void()> wake);
+  void add(const LockId& waiter, const Key& key, std::function<void()> wake);
   // After this returns, the connection is subscribed to the channels of a waiter that was added. Throws LockError.
   asio::awaitable<void> subscribe(LockId waiter, std::string lock_name, CallLimits limits);
-  void remove(const LockId& waiter);
-  // Does nothing if the waiter does not exist.
-  void wake(const LockId& waiter) const { waiters_.wake(waiter); }
-  // Whether such a waiter is subscribed.
-  [[nodiscard]] bool contains(const LockId& waiter) const { return waiters_.contains(waiter); }
+  // Subscribes these waiters again if their connection was lost. Does not wait for that.
+  void renew_subscriptions(const asio::any_io_executor& executor, std::vector<backends::Waiters::Look> waiters);
+  void remove(const LockId& waiter, const Key& key);
 
   void follow(const Address& address) { connection_->follow(address); }
   // Call when the client has connected. If it is not the same server as before, all waiters try and join the queue
@@ -47,15 +46,9 @@ class WakeListener : public std::enable_shared_from_this<WakeListener> {
   void close() { connection_->close(); }
 
  private:
-  // The state of a lock that has waiters.
-  struct Watched {
-    int waiters = 0;
-    // Null before the first keyspace event: most servers do not report them.
-    std::unique_ptr<asio::steady_timer> timer;
-  };
-
   void on_message(const Reply& message);
-  void key_changed(const std::string& lock_name, std::string_view event);
+  void on_lost();
+  asio::awaitable<void> subscribe_again(std::vector<backends::Waiters::Look> waiters);
   [[nodiscard]] std::string key_channel(std::string_view lock_name) const;
 
   const std::shared_ptr<const RedisOptions> options_;
@@ -64,16 +57,16 @@ class WakeListener : public std::enable_shared_from_this<WakeListener> {
   const Names names_;
   std::shared_ptr<Connection> connection_;
 
-  // The topic of each waiter is the name of its lock. Changed under the mutex, like the counts in watched_.
-  backends::Waiters waiters_;
+  // The name of a waiter is its channel, and its topic is the name of its lock.
+  const std::shared_ptr<backends::LookLoop> looks_;
   std::mutex mutex_;
   std::optional<Address> client_address_;
-  // Of the first waiter.
-  std::optional<asio::any_io_executor> executor_;
-  // By the hash of the waiter's channel, because that takes less memory than the channel.
-  std::unordered_multimap<std::size_t, LockId> by_channel_;
-  // By the name of the lock.
-  std::map<std::string, Watched, std::less<>> watched_;
+  // How many waiters each lock has, by its name. Changed under the mutex, like the waiters.
+  std::map<std::string, int, std::less<>> watched_;
+  // The waiters whose channels the current connection is subscribed to. Changed under the mutex.
+  std::unordered_set<LockId> subscribed_;
+  std::uint64_t lost_connections_ = 0;
+  bool is_renewing_ = false;
 };
 
 }  // namespace syncguard::redis

@@ -22,7 +22,7 @@ namespace {
 
 // "SyGu". Identifies SyncGuard's files.
 constexpr std::int64_t application_id = 0x53794775;
-constexpr std::int64_t schema_version = 1;
+constexpr std::int64_t schema_version = 2;
 
 // Run in a transaction.
 std::string create_schema() {
@@ -253,49 +253,20 @@ void Connection::prepare_file() {
                     "it was changed. Remove them, or choose another path");
   }
   use_wal();
-  execute("PRAGMA synchronous = FULL");
+  // COMMIT never waits for the disk: commit_all() does, where it is necessary.
+  execute("PRAGMA synchronous = NORMAL");
   const auto version = pragma("PRAGMA user_version");
-  if (version > schema_version) {
+  if (version == schema_version) return;
+  if (version != 0) {
     throw LockError(ErrorCode::invalid_argument,
-                    "the file was created by a newer version of SyncGuard: upgrade this program");
+                    version > schema_version
+                        ? "the file was created by a newer version of SyncGuard: upgrade this program"
+                        : "the file was created by a preview of SyncGuard: remove it while no program uses it, or "
+                          "choose another path");
   }
-  if (version == schema_version) {
-    add_what_is_missing();
-    return;
-  }
-  transaction(Durability::synced, [this] {
+  // Unsynced: the first lock is synced, and everything before it.
+  transaction(Durability::unsynced, [this] {
     execute(create_schema().c_str());
-    return true;
-  });
-}
-
-// Columns and an index that were added later. Columns may be null, and older versions need neither, so the schema
-// version stays.
-void Connection::add_what_is_missing() {
-  struct Addition {
-    const char* is_missing;
-    const char* add;
-  };
-  // Not where a whole table is missing: that is not mended in passing.
-  static constexpr std::array<Addition, 5> additions{{
-      {"SELECT count(*) > 0 AND sum(name = 'renewed_at_ms') = 0 FROM pragma_table_info('syncguard_locks')",
-       "ALTER TABLE syncguard_locks ADD COLUMN renewed_at_ms INTEGER"},
-      {"SELECT count(*) > 0 AND sum(name = 'holder') = 0 FROM pragma_table_info('syncguard_locks')",
-       "ALTER TABLE syncguard_locks ADD COLUMN holder TEXT"},
-      {"SELECT count(*) > 0 AND sum(name = 'holder_lock_id') = 0 FROM pragma_table_info('syncguard_locks')",
-       "ALTER TABLE syncguard_locks ADD COLUMN holder_lock_id TEXT"},
-      {"SELECT count(*) > 0 AND sum(name = 'seen_at_ms') = 0 FROM pragma_table_info('syncguard_locks_waiters')",
-       "ALTER TABLE syncguard_locks_waiters ADD COLUMN seen_at_ms INTEGER"},
-      {"SELECT sum(type = 'table' AND name LIKE 'syncguard@_%' ESCAPE '@') = 3 "
-       "AND sum(name = 'idx_syncguard_locks_waiters_key_turn') = 0 FROM sqlite_schema",
-       sql::schema.data()},
-  }};
-  const auto is_missing = [this](const Addition& addition) { return pragma(addition.is_missing) != 0; };
-  if (std::ranges::none_of(additions, is_missing)) return;
-  transaction(Durability::synced, [&] {
-    for (const auto& addition : additions) {
-      if (is_missing(addition)) execute(addition.add);
-    }
     return true;
   });
 }
@@ -308,7 +279,7 @@ std::string setup_script() {
 }
 
 void Connection::complete_schema() {
-  transaction(Durability::synced, [this] {
+  transaction(Durability::unsynced, [this] {
     execute(sql::schema.data());
     return true;
   });
@@ -379,20 +350,16 @@ Query Connection::query(std::string_view sql) {
   return Query(found->second.get());
 }
 
-void Connection::begin(Durability durability) {
-  if (group_ == Group::begun) {
-    if (durability == Durability::synced) expect_synced();
-    changes_before_part_ = sqlite3_total_changes(connection_.get());
-    return;
+void Connection::begin() {
+  if (group_ != Group::begun) {
+    query("BEGIN IMMEDIATE").run();
+    durability_ = Durability::unsynced;
   }
-  if (group_ == Group::waiting && least_in_group_ == Durability::synced) durability = Durability::synced;
-  if (durability != durability_) {
-    // The pragma takes effect when it is prepared, so a cached statement would not work. It must be outside a
-    // transaction.
-    execute(durability == Durability::synced ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
-    durability_ = durability;
-  }
-  query("BEGIN IMMEDIATE").run();
+  changes_before_part_ = sqlite3_total_changes(connection_.get());
+}
+
+void Connection::sync_changes() noexcept {
+  if (sqlite3_total_changes(connection_.get()) != changes_before_part_) durability_ = Durability::synced;
 }
 
 void Connection::commit() {
@@ -406,9 +373,19 @@ void Connection::commit() {
 void Connection::commit_all() {
   try {
     query("COMMIT").run();
+    if (durability_ == Durability::synced) sync_log();
   } catch (const LockError& error) {
     throw error.as_in_doubt();
   }
+}
+
+// As COMMIT does with `PRAGMA synchronous = FULL`, but after other processes may write again. They may see changes that
+// a crash of the host can still undo, but theirs are then undone, too, unless the log was synced up to there.
+void Connection::sync_log() {
+  sqlite3_file* log = nullptr;
+  sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+  const int result = log->pMethods->xSync(log, SQLITE_SYNC_NORMAL);
+  if (result != SQLITE_OK) fail(connection_.get(), result);
 }
 
 void Connection::roll_back() noexcept {
@@ -423,11 +400,6 @@ void Connection::roll_back_all() noexcept {
   if (sqlite3_get_autocommit(connection_.get()) == 0) {
     sqlite3_exec(connection_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
   }
-}
-
-void Connection::begin_group(Durability least) noexcept {
-  group_ = Group::waiting;
-  least_in_group_ = least;
 }
 
 bool Connection::group_is_lost() const noexcept {

@@ -45,8 +45,8 @@ class Query {
   sqlite3_stmt* statement_;
 };
 
-// Whether COMMIT waits for the disk. A crash of the host (not of a process) can undo an unsynced transaction, unless a
-// later transaction was synced: the write-ahead log loses only its end (docs/adr/0033-sqlite-commits-without-fsync.md).
+// Whether a transaction waits for the disk. A crash of the host (not of a process) can undo an unsynced one, unless a
+// later one was synced: the write-ahead log loses only its end (docs/adr/0033-sqlite-commits-without-fsync.md).
 enum class Durability { synced, unsynced };
 
 // Returns the SQL that makes an empty file a database of locks, as opening it does.
@@ -76,39 +76,29 @@ class Connection {
   Query query(std::string_view sql);
 
   // Runs a function that reads and writes between BEGIN IMMEDIATE and COMMIT. Rolls back if the function throws. Errors
-  // of the COMMIT itself are in doubt. Within a group, the function becomes a part of the group's transaction.
+  // of the COMMIT and of the disk are in doubt. Within a group, the function becomes a part of the group's transaction.
   template <typename Function>
   auto transaction(Durability durability, Function function) {
-    for (;; durability = Durability::synced) {
-      begin(durability);
-      try {
-        if (!hooks_.may_write()) throw LockError(ErrorCode::aborted, "the caller is no longer waiting");
-        auto result = function();
-        commit();
-        return result;
-      } catch (const NeedsSync&) {
-        roll_back();
-        if (group_ != Group::none) throw;
-      } catch (...) {
-        roll_back();
-        throw;
-      }
+    begin();
+    try {
+      if (!hooks_.may_write()) throw LockError(ErrorCode::aborted, "the caller is no longer waiting");
+      auto result = function();
+      if (durability == Durability::synced) sync_changes();
+      commit();
+      return result;
+    } catch (...) {
+      roll_back();
+      throw;
     }
   }
 
-  // Called by the function of a transaction before it writes: restarts an unsynced transaction as a synced one.
-  void expect_synced() const {
-    if (durability_ == Durability::unsynced) throw NeedsSync();
-  }
+  // Called by the function of an unsynced transaction: if it has changed anything, the transaction waits for the disk.
+  void sync_changes() noexcept;
 
   // Group commit: the calls of transaction() between begin_group() and commit_group() are parts of one transaction.
-  // Their results must not be reported before commit_group() has returned.
-  //
-  // The first part begins the transaction, so a group that only reads does not lock out other processes. If that
-  // transaction is unsynced, a part that has to be synced throws NeedsSync and changes nothing. Run it in the next
-  // group, and make that group synced.
-  struct NeedsSync {};
-  void begin_group(Durability least) noexcept;
+  // Their results must not be reported before commit_group() has returned. The first part begins the transaction, so a
+  // group that only reads does not lock out other processes.
+  void begin_group() noexcept { group_ = Group::waiting; }
   [[nodiscard]] bool in_group() const noexcept { return group_ != Group::none; }
   [[nodiscard]] bool group_has_begun() const noexcept { return group_ == Group::begun; }
   // Whether all parts were rolled back, because one of them failed after a change, or the disk is full.
@@ -146,11 +136,11 @@ class Connection {
 
   void harden_connection() noexcept;
   void prepare_file();
-  void add_what_is_missing();
   void use_wal();
-  void begin(Durability durability);
+  void begin();
   void commit();
   void commit_all();
+  void sync_log();
   void roll_back() noexcept;
   void roll_back_all() noexcept;
   void execute(const char* sql);
@@ -161,10 +151,9 @@ class Connection {
   // -wal and -shm.
   const std::array<std::string, 2> log_paths_;
   LogFiles log_files_{};
-  Durability durability_ = Durability::synced;
   Group group_ = Group::none;
-  Durability least_in_group_ = Durability::unsynced;
   int changes_before_part_ = 0;
+  Durability durability_ = Durability::unsynced;  // of the current transaction
   FileInUse in_use_;
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> connection_;
   // Prepared statements, by the address of their text.

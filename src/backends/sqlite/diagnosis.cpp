@@ -45,10 +45,7 @@ Finding schema(const std::set<std::string>& there) {
         "restore a backup; `syncguard setup` creates the tables again, but empty (the fence counters are lost then)");
   }
   if (!missing.empty()) return failure("schema", missing + " missing", "run `syncguard setup`, which creates it again");
-  auto known = expected;
-  // Of earlier versions. It is no longer used, but they would create it again.
-  known.insert("idx_syncguard_locks_waiters_turn");
-  const auto added = names_not_in(there, known);
+  const auto added = names_not_in(there, expected);
   if (!added.empty()) {
     return warning("schema", "contains objects that SyncGuard did not create: " + added,
                    "remove them (never the file), unless you know what they are for");

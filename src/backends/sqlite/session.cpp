@@ -53,28 +53,17 @@ struct Session::Shared {
   Shared(std::filesystem::path file, std::chrono::milliseconds group_time)
       : path(std::move(file)), max_group_time(group_time) {}
 
+  class Performing;
+
   void end();
   void work();
-  // Unlocks the mutex while the function runs.
-  template <typename Function>
-  void perform(std::unique_lock<std::mutex>& lock, Function function) {
-    performing = true;
-    lock.unlock();
-    function();
-    lock.lock();
-    performing = false;
-  }
   // Takes the steps that may run together from the queue.
   std::vector<std::shared_ptr<Job>> take_jobs();
   void run_all(std::span<const std::shared_ptr<Job>> jobs);
-  // Runs steps from the front in one transaction and returns how many ended. durability: that of this transaction; on
-  // return, the one that the next transaction needs.
-  std::size_t run_group(std::span<const std::shared_ptr<Job>> jobs, Durability& durability);
-  // Runs a step by itself.
-  void run_single(Job& job);
-  // Runs a function that is part of a step. Its exceptions become the error of the step.
-  template <typename Function>
-  void run_part(Job& job, Function function);
+  // Runs steps from the front in one transaction and returns how many ended.
+  std::size_t run_group(std::span<const std::shared_ptr<Job>> jobs);
+  // Runs a step, in a transaction of its own or as a part of the group's.
+  void run(Job& job);
   void close_replaced_database();
   Connection::Hooks hooks();
 
@@ -91,6 +80,25 @@ struct Session::Shared {
   bool performing = false;
   bool ending = false;
   std::chrono::steady_clock::time_point watch_until;
+};
+
+// While in scope, the thread owns what `performing` guards, and the mutex is unlocked.
+class Session::Shared::Performing {
+ public:
+  Performing(Shared& shared, std::unique_lock<std::mutex>& lock) : shared_(shared), lock_(lock) {
+    shared_.performing = true;
+    lock_.unlock();
+  }
+  Performing(const Performing&) = delete;
+  Performing& operator=(const Performing&) = delete;
+  ~Performing() {
+    lock_.lock();
+    shared_.performing = false;
+  }
+
+ private:
+  Shared& shared_;
+  std::unique_lock<std::mutex>& lock_;
 };
 
 Session::Session(std::filesystem::path path, std::chrono::milliseconds max_group_time)
@@ -123,8 +131,12 @@ void Session::enqueue(std::shared_ptr<Job> job) {
 bool Session::perform_if_idle(Job& job) {
   std::unique_lock lock(shared_->mutex);
   if (shared_->performing || shared_->ending || !shared_->queue.empty()) return false;
-  const BlockFileSizeSignal no_signal;
-  shared_->perform(lock, [&] { shared_->run_single(job); });
+  {
+    const Shared::Performing performing(*shared_, lock);
+    const BlockFileSizeSignal no_signal;
+    shared_->close_replaced_database();
+    shared_->run(job);
+  }
   // Only if steps were queued in the meantime: an unnecessary wake-up costs as much as handing over the job.
   if (shared_->ending || !shared_->queue.empty()) shared_->changed.notify_all();
   return true;
@@ -133,6 +145,17 @@ bool Session::perform_if_idle(Job& job) {
 void Session::run_in_background(std::function<void(Store&)> step) {
   const CallLimits limits{{}, std::chrono::steady_clock::now() + std::chrono::seconds(1)};
   enqueue(std::make_shared<JobWithResult<std::function<void(Store&)>>>(limits, Where::anywhere, std::move(step)));
+}
+
+void Session::throw_error(const Job& job) {
+  try {
+    std::rethrow_exception(job.error);
+  } catch (const LockError& error) {
+    // SQLite reports a timeout, although the stop request ended the step.
+    if (error.code() != ErrorCode::network_timeout || !job.limits.stop.stop_requested()) throw;
+    const auto effect = error.in_doubt() ? Effect::in_doubt : Effect::none;
+    throw LockError(ErrorCode::aborted, "a stop was requested", effect);
+  }
 }
 
 void Session::throw_ended(Job& job, async::WaitResult result) {
@@ -162,13 +185,16 @@ void Session::Shared::work() {
     const auto now = std::chrono::steady_clock::now();
     if (watch_until <= now) {
       changed.wait(lock, [&] { return is_wanted() || watch_until > now; });
-    } else if (!changed.wait_until(lock, now + check_interval, is_wanted) && !performing) {
-      perform(lock, [this] { close_replaced_database(); });
+      if (!is_wanted()) continue;
+    } else if (!changed.wait_until(lock, now + check_interval, is_wanted) && performing) {
+      continue;
     }
-    if (!is_wanted()) continue;
-    if (queue.empty()) break;
+    if (ending && queue.empty()) break;
+    // Without any, it only checks the database.
     const auto jobs = take_jobs();
-    perform(lock, [&] { run_all(jobs); });
+    const Performing steps(*this, lock);
+    close_replaced_database();
+    run_all(jobs);
   }
   lock.unlock();
   store.reset();
@@ -210,9 +236,8 @@ void Session::Shared::close_replaced_database() {
 }
 
 void Session::Shared::run_all(std::span<const std::shared_ptr<Job>> jobs) {
-  auto durability = Durability::unsynced;
   while (!jobs.empty()) {
-    const auto ended = run_group(jobs, durability);
+    const auto ended = run_group(jobs);
     for (const auto& job : jobs.first(ended)) {
       if (job->ended) job->ended->set();
     }
@@ -220,67 +245,42 @@ void Session::Shared::run_all(std::span<const std::shared_ptr<Job>> jobs) {
   }
 }
 
-std::size_t Session::Shared::run_group(std::span<const std::shared_ptr<Job>> jobs, Durability& durability) {
-  close_replaced_database();
+std::size_t Session::Shared::run_group(std::span<const std::shared_ptr<Job>> jobs) {
   if (jobs.size() == 1 || !store) {
-    run_single(*jobs.front());
+    run(*jobs.front());
     return 1;
   }
 
-  store->begin_group(durability);
-  durability = Durability::unsynced;
+  store->begin_group();
   std::optional<std::chrono::steady_clock::time_point> end;
   std::size_t ended = 0;
-  try {
-    while (ended < jobs.size() && (!end || std::chrono::steady_clock::now() < *end)) {
-      auto& job = *jobs[ended];
-      run_part(job, [&] { job.run(*store); });
-      ++ended;
-      if (store->group_is_lost()) {
-        // Run alone, each step gets the result that it would have without the others.
-        store->abandon_group();
-        for (const auto& again : jobs.first(ended)) run_single(*again);
-        return ended;
-      }
-      // The step only read, so its result is final. The next step may have to wait for other processes.
-      if (!store->group_has_begun()) break;
-      if (!end) end = std::chrono::steady_clock::now() + max_group_time;
+  while (ended < jobs.size() && (!end || std::chrono::steady_clock::now() < *end)) {
+    run(*jobs[ended++]);
+    if (store->group_is_lost()) {
+      // Run alone, each step gets the result that it would have without the others.
+      store->abandon_group();
+      for (const auto& again : jobs.first(ended)) run(*again);
+      return ended;
     }
-  } catch (const Connection::NeedsSync&) {
-    durability = Durability::synced;
+    // The step only read, so its result is final. The next step may have to wait for other processes.
+    if (!store->group_has_begun()) break;
+    if (!end) end = std::chrono::steady_clock::now() + max_group_time;
   }
   try {
     store->commit_group();
-  } catch (const LockError& error) {
+  } catch (const LockError&) {
     // Each step may depend on the changes of the others, so all of them fail.
-    for (const auto& job : jobs.first(ended)) run_part(*job, [&] { throw LockError(error); });
+    for (const auto& job : jobs.first(ended)) job->error = std::current_exception();
   }
   return ended;
 }
 
-void Session::Shared::run_single(Job& job) {
-  run_part(job, [&] {
-    close_replaced_database();
-    if (!store) store.emplace(path, hooks());
-    job.run(*store);
-  });
-}
-
-template <typename Function>
-void Session::Shared::run_part(Job& job, Function function) {
+void Session::Shared::run(Job& job) {
   current = &job;
   job.error = nullptr;
   try {
-    function();
-  } catch (const Connection::NeedsSync&) {
-    current = nullptr;
-    throw;
-  } catch (const LockError& error) {
-    // SQLite reports a timeout, although the stop request ended the step.
-    const bool stopped = error.code() == ErrorCode::network_timeout && job.limits.stop.stop_requested();
-    const auto effect = error.in_doubt() ? Effect::in_doubt : Effect::none;
-    job.error = stopped ? std::make_exception_ptr(LockError(ErrorCode::aborted, "a stop was requested", effect))
-                        : std::current_exception();
+    if (!store) store.emplace(path, hooks());
+    job.run(*store);
   } catch (...) {
     job.error = std::current_exception();
   }

@@ -59,7 +59,7 @@ class Session {
       const auto result = co_await ended.wait(limits.deadline, limits.stop);
       if (result != async::WaitResult::set) throw_ended(*job, result);
     }
-    if (job->error) std::rethrow_exception(job->error);
+    if (job->error) throw_error(*job);
     if constexpr (!std::is_void_v<std::invoke_result_t<Step&, Store&>>) co_return std::move(*job->result);
   }
 
@@ -111,6 +111,7 @@ class Session {
   void enqueue(std::shared_ptr<Job> job);
   // Runs the job on this thread. Returns false, without running it, if another step is running or queued.
   bool perform_if_idle(Job& job);
+  [[noreturn]] static void throw_error(const Job& job);
   [[noreturn]] void throw_ended(Job& job, async::WaitResult result);
 
   const std::shared_ptr<Shared> shared_;

@@ -21,8 +21,8 @@ namespace {
 using sqlite::Store;
 
 // Shared by the backend and its tickets, which may outlive it.
-struct Shared {
-  Shared(const std::filesystem::path& path, const Log& log) : session(path), wake_listener(path, log) {}
+struct Database {
+  Database(const std::filesystem::path& path, const Log& log) : session(path), wake_listener(path, log) {}
 
   sqlite::Session session;
   sqlite::WakeListener wake_listener;
@@ -30,32 +30,39 @@ struct Shared {
 
 class SqliteTicket : public WaitTicket {
  public:
-  SqliteTicket(std::shared_ptr<Shared> shared, Key key, const LockId& waiter)
-      : shared_(std::move(shared)), key_(std::move(key)), waiter_(waiter) {}
-  ~SqliteTicket() override { shared_->wake_listener.remove(waiter_); }
+  SqliteTicket(std::shared_ptr<Database> database, Key key, const LockId& waiter)
+      : database_(std::move(database)), key_(std::move(key)), waiter_(waiter) {}
+  ~SqliteTicket() override { database_->wake_listener.remove(waiter_); }
 
   asio::awaitable<void> rejoin(const CallLimits& limits) override {
-    auto step = [key = key_, waiter = waiter_](Store& store) { store.join(key, waiter); };
-    co_await shared_->session.run(std::move(step), limits);
-    shared_->wake_listener.set_joined(waiter_);
+    auto& waiters = database_->wake_listener.waiters();
+    const core::WaiterRequest request{.waiter = waiter_, .place = waiters.place(waiter_)};
+    auto step = [key = key_, request](Store& store) { return store.join(key, request); };
+    const auto reply = co_await database_->session.run(std::move(step), limits);
+    free_in_ = reply.free_in;
+    waiters.joined(waiter_, reply, request.reservation);
   }
 
   asio::awaitable<void> leave(const CallLimits& limits) override {
-    shared_->wake_listener.remove(waiter_);
-    return shared_->session.run([key = key_, waiter = waiter_](Store& store) { store.leave(key, waiter); }, limits);
+    database_->wake_listener.remove(waiter_);
+    return database_->session.run([key = key_, waiter = waiter_](Store& store) { store.leave(key, waiter); }, limits);
   }
 
+  [[nodiscard]] std::optional<std::chrono::milliseconds> free_in() const noexcept override { return free_in_; }
+  [[nodiscard]] bool notices_expiry() const noexcept override { return true; }
+
  private:
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<Database> database_;
   const Key key_;
   const LockId waiter_;
+  std::optional<std::chrono::milliseconds> free_in_;
 };
 
 class SqliteBackend : public Backend {
  public:
   SqliteBackend(const SqliteOptions& options, const Log& log)
       : path_(std::filesystem::absolute(options.path)),
-        shared_(std::make_shared<Shared>(path_, log)),
+        database_(std::make_shared<Database>(path_, log)),
         fences_(options.fences),
         cleanup_in_is_locked_(options.cleanup_in_is_locked) {}
 
@@ -63,52 +70,53 @@ class SqliteBackend : public Backend {
     return {.name = "sqlite", .fences = fences_, .local = true};
   }
 
-  void on_locks_gone(std::function<void()> gone) override { shared_->session.on_database_gone(std::move(gone)); }
+  void on_locks_gone(std::function<void()> gone) override { database_->session.on_database_gone(std::move(gone)); }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     auto step = [request, fences = fences_](Store& store) { return store.acquire(request, fences); };
-    const auto reply = co_await shared_->session.run(std::move(step), limits);
-    if (const auto* granted = std::get_if<Granted>(&reply)) shared_->session.watch_database_for(granted->remaining);
+    const auto reply = co_await database_->session.run(std::move(step), limits);
+    if (const auto* granted = std::get_if<Granted>(&reply)) database_->session.watch_database_for(granted->remaining);
     co_return reply;
   }
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    return shared_->session.run([id](Store& store) { return store.release(id); }, limits);
+    return database_->session.run([id](Store& store) { return store.release(id); }, limits);
   }
 
   asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                       const CallLimits& limits) override {
     auto step = [id, ttl](Store& store) { return store.extend(id, ttl); };
-    const auto reply = co_await shared_->session.run(std::move(step), limits);
-    if (const auto* extended = std::get_if<Extended>(&reply)) shared_->session.watch_database_for(extended->remaining);
+    const auto reply = co_await database_->session.run(std::move(step), limits);
+    if (const auto* extended = std::get_if<Extended>(&reply))
+      database_->session.watch_database_for(extended->remaining);
     co_return reply;
   }
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     auto step = [key](Store& store) { return store.find_live(key).has_value(); };
-    const bool locked = co_await shared_->session.run(std::move(step), limits);
+    const bool locked = co_await database_->session.run(std::move(step), limits);
     if (!locked && cleanup_in_is_locked_ && cleanup_pace_.may_clean_up(std::chrono::steady_clock::now())) clean_up(key);
     co_return locked;
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    return shared_->session.run([key](Store& store) { return store.find_live(key); }, limits);
+    return database_->session.run([key](Store& store) { return store.find_live(key); }, limits);
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    return shared_->session.run([id](Store& store) { return store.find_live(id); }, limits);
+    return database_->session.run([id](Store& store) { return store.find_live(id); }, limits);
   }
 
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     // Listens before it joins, so that no wake-up in between is missed.
-    shared_->wake_listener.add(key, waiter, std::move(wake));
-    auto ticket = std::make_unique<SqliteTicket>(shared_, key, waiter);
+    database_->wake_listener.add(key, waiter, std::move(wake));
+    auto ticket = std::make_unique<SqliteTicket>(database_, key, waiter);
     try {
       co_await ticket->rejoin(limits);
     } catch (const LockError&) {
       // It may still have joined the queue, and nothing else would remove its entry.
-      shared_->session.run_in_background([key, waiter](Store& store) { store.leave(key, waiter); });
+      database_->session.run_in_background([key, waiter](Store& store) { store.leave(key, waiter); });
       throw;
     }
     co_return ticket;
@@ -129,13 +137,14 @@ class SqliteBackend : public Backend {
       for (int i = 0; i < core::LatencyCheck::requests; ++i) {
         auto probe = [](Store& store) { return store.find_live(LockId::generate()).has_value(); };
         const auto sent_at = std::chrono::steady_clock::now();
-        co_await shared_->session.run(std::move(probe), limits);
+        co_await database_->session.run(std::move(probe), limits);
         // No clock skew: the store uses this host's clock.
         latency_check.add(std::chrono::steady_clock::now() - sent_at, std::nullopt);
       }
       latency_check.report(findings);
       auto examine = [](Store& store) { return store.health(); };
-      const auto health = co_await shared_->session.run(std::move(examine), limits, sqlite::Session::Where::on_thread);
+      const auto health =
+          co_await database_->session.run(std::move(examine), limits, sqlite::Session::Where::on_thread);
       findings.push_back(core::fine("writable", "yes"));
       for (auto& finding : sqlite::examine(health, fences_)) findings.push_back(std::move(finding));
     } catch (const LockError& error) {
@@ -149,45 +158,45 @@ class SqliteBackend : public Backend {
     const bool existed = std::filesystem::exists(path_, ignored);
     // Opening the database creates it. An existing database may lack an index.
     auto step = [](Store& store) { store.complete_schema(); };
-    co_await shared_->session.run(std::move(step), limits, sqlite::Session::Where::on_thread);
+    co_await database_->session.run(std::move(step), limits, sqlite::Session::Where::on_thread);
     co_return "the database " + path_.string() + (existed ? " already exists" : " was created");
   }
 
   [[nodiscard]] std::string setup_script() const override { return sqlite::setup_script(); }
 
   asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
-    return shared_->session.run([request](Store& store) { return store.clean_up(request); }, limits);
+    return database_->session.run([request](Store& store) { return store.clean_up(request); }, limits);
   }
 
   asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
-    return shared_->session.run([request](Store& store) { return store.list(request); }, limits);
+    return database_->session.run([request](Store& store) { return store.list(request); }, limits);
   }
 
   asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
-    return shared_->session.run([key](Store& store) { return store.inspect(key); }, limits);
+    return database_->session.run([key](Store& store) { return store.inspect(key); }, limits);
   }
 
   asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
-    return shared_->session.run([key, fence](Store& store) { return store.break_lock(key, fence); }, limits);
+    return database_->session.run([key, fence](Store& store) { return store.break_lock(key, fence); }, limits);
   }
 
   asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
-    return shared_->session.run([key, fence](Store& store) { return store.raise_fence(key, fence); }, limits);
+    return database_->session.run([key, fence](Store& store) { return store.raise_fence(key, fence); }, limits);
   }
 
   asio::awaitable<void> close(const CallLimits& limits) override {
-    co_await shared_->wake_listener.close(limits);
-    co_await shared_->session.close(limits);
+    co_await database_->wake_listener.close(limits);
+    co_await database_->session.close(limits);
   }
 
  private:
   // In the background, because the caller need not wait for it.
   void clean_up(const Key& key) {
-    shared_->session.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
+    database_->session.run_in_background([key](Store& store) { store.remove_if_long_dead(key); });
   }
 
   const std::filesystem::path path_;
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<Database> database_;
   const FenceSource fences_;
   const bool cleanup_in_is_locked_;
   core::CleanupPace cleanup_pace_;

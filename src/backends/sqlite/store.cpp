@@ -3,7 +3,6 @@
 #include "core/expiry.hpp"
 #include "core/fence_limit.hpp"
 #include "core/listed.hpp"
-#include "core/reservation.hpp"
 #include "core/validation.hpp"
 #include "sqlite_sql.hpp"
 
@@ -11,7 +10,6 @@
 #include <syncguard/storage_key.hpp>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace syncguard::sqlite {
@@ -25,11 +23,11 @@ std::string lock_key_of(const Key& key) { return lock_storage_key("", key, sqlit
 // Later than any clock's time, but the sum of two such values does not overflow.
 constexpr std::int64_t latest_millis = 9'000'000'000'000'000;
 
-// A waiter updates its last-seen time about every hour. After a day without an update, it is considered dead.
-constexpr std::chrono::hours max_seen_age{1};
-constexpr std::chrono::hours dead_after{24};
+// After this time without a sign of life, an entry of a key that is not used otherwise is removed.
+constexpr std::chrono::seconds purge_after{60};
 
-constexpr std::int64_t max_turns_at_once = 64;
+// How soon a look is repeated if another process keeps the database busy.
+constexpr std::chrono::milliseconds busy_pause{20};
 
 // If a crash of the host undoes a release, the lock is held again for the rest of its ttl. If that could be longer than
 // this, the release waits for the disk.
@@ -37,6 +35,13 @@ constexpr std::chrono::seconds max_cost_of_lost_release{60};
 
 // How many rows a page of a list examines at most, expired ones included.
 constexpr std::int64_t max_listed = 2000;
+
+// The entry in the current row; nullopt if the row is not a waiter's.
+std::optional<core::QueueEntry> entry_in(const Query& query) {
+  const auto waiter = query.text(0);
+  if (!LockId::is_valid(waiter)) return std::nullopt;
+  return core::QueueEntry{.waiter = LockId(waiter), .place = query.number(1), .seen = timestamp(query.number(2))};
+}
 
 template <typename Lock>
 std::optional<LockRecord> live_record(const std::optional<Lock>& lock, Timestamp now) {
@@ -92,10 +97,8 @@ std::optional<Store::StoredLock> Store::find(const LockId& id) {
 }
 
 std::optional<std::chrono::milliseconds> Store::ttl_if_clock_was_set_back(const StoredLock& lock, Timestamp now) {
-  const auto ttl = lock.record.expires_at - lock.renewed_at;
-  // Negative if an older version, which does not write renewed_at, extended the lock after the clock was set back.
-  if (lock.renewed_at <= now + tolerance || ttl < std::chrono::milliseconds::zero()) return std::nullopt;
-  return ttl;
+  if (lock.renewed_at <= now + tolerance) return std::nullopt;
+  return std::max(lock.record.expires_at - lock.renewed_at, std::chrono::milliseconds::zero());
 }
 
 AcquireReply Store::acquire(const AcquireRequest& request, FenceSource fences) {
@@ -110,47 +113,27 @@ AcquireReply Store::acquire(const AcquireRequest& request, FenceSource fences) {
   }
 
   return connection_.transaction(Durability::synced, [&]() -> AcquireReply {
-    const Timestamp now = clock_();
-    if (const auto found = find(lock_key); found && is_live(found->record.expires_at, now)) {
-      const auto& [record, renewed_at] = *found;
-      if (record.lock_id == request.lock_id) {
-        remove_waiter(request.lock_id.view());
-        return Granted{record.fence, record.expires_at, std::min(record.expires_at - now, request.ttl)};
-      }
-      const auto ttl = ttl_if_clock_was_set_back(*found, now);
-      if (!ttl) return Contended{free_in(record.expires_at, now)};
-      // Its holder may be alive, so the lock gets the most time that it can have left, from now on the current clock.
-      set_expiry(record.lock_id, *ttl, now);
-      return Contended{free_in(now + *ttl, now)};
-    }
-    const bool waited_for = has_waiters(lock_key);
-    if (waited_for) {
-      const auto turn = find_turn(lock_key, request.lock_id.view(), now);
-      if (turn && turn->waiter != request.lock_id.view()) {
-        return Contended{.free_in = turn->until - now, .reserved = true};
-      }
-    }
-
     const std::string fence_key = fence_storage_key("", lock_key, sqlite_storage_limit);
-    const Fence fence =
-        core::next_fence(fence_counter(fence_key), fences == FenceSource::clock ? core::clock_floor(now) : 0);
-    const std::string fence_text = fence.str();
-    const Timestamp expires_at = now + request.ttl;
-    put_counter(fence_key, fence.value(), request.key);
-    connection_.query(sql::put_lock)
-        .bind(1, lock_key)
-        .bind(2, request.lock_id.view())
-        .bind(3, millis(expires_at))
-        .bind(4, millis(now))
-        .bind(5, fence_text)
-        .bind(6, request.key.str())
-        .bind(7, request.holder)
-        .run();
-    if (waited_for) {
-      remove_waiter(request.lock_id.view());
-      remove_after_turn(lock_key, now);
+    Found found{.now = clock_(), .lock = find(lock_key), .counter = fence_counter(fence_key)};
+    keep_ttl_if_clock_was_set_back(found, request.lock_id);
+    find_queue(found, lock_key, 0);
+    const auto floor = fences == FenceSource::clock ? core::clock_floor(found.now) : 0;
+    const auto [reply, changes] = core::acquire(found.view(), request, floor);
+    if (const auto& lock = changes.put_holder) {
+      put_counter(fence_key, lock->fence.value(), request.key);
+      const std::string fence_text = lock->fence.str();
+      connection_.query(sql::put_lock)
+          .bind(1, lock_key)
+          .bind(2, lock->lock_id.view())
+          .bind(3, millis(lock->expires_at))
+          .bind(4, millis(lock->acquired_at))
+          .bind(5, fence_text)
+          .bind(6, lock->key.str())
+          .bind(7, lock->holder)
+          .run();
     }
-    return Granted{fence, expires_at, request.ttl};
+    if (found.has_waiters) apply(changes, lock_key, &request.lock_id);
+    return reply;
   });
 }
 
@@ -167,40 +150,46 @@ void Store::put_counter(const std::string& fence_key, std::uint64_t counter, con
       .run();
 }
 
-std::variant<LockRecord, Missing> Store::find_owned(const LockId& id, Timestamp now) {
-  const auto found = find(id);
-  if (!found) return Missing::not_found;
-  if (!is_live(found->record.expires_at, now)) return Missing::expired;
-  return found->record;
-}
-
 void Store::set_expiry(const LockId& id, std::chrono::milliseconds ttl, Timestamp now) {
   connection_.query(sql::set_expiry).bind(1, id.view()).bind(2, millis(now + ttl)).bind(3, millis(now)).run();
+}
+
+void Store::keep_ttl_if_clock_was_set_back(Found& found, const LockId& caller) {
+  if (!needs_new_expiry(found, caller)) return;
+  auto& record = found.lock->record;
+  const auto ttl = *ttl_if_clock_was_set_back(*found.lock, found.now);
+  set_expiry(record.lock_id, ttl, found.now);
+  record.expires_at = found.now + ttl;
+}
+
+bool Store::needs_new_expiry(const Found& found, const LockId& caller) {
+  return found.lock && found.lock->record.lock_id != caller && ttl_if_clock_was_set_back(*found.lock, found.now);
 }
 
 ReleaseReply Store::release(const LockId& id) {
   Woken woken;
   const auto reply = connection_.transaction(Durability::unsynced, [&]() -> ReleaseReply {
-    const Timestamp now = clock_();
-    const auto owned = find_owned(id, now);
-    if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
-    if (std::get<LockRecord>(owned).expires_at - now > max_cost_of_lost_release) connection_.expect_synced();
-    connection_.query(sql::remove_lock).bind(1, id.view()).run();
-    const std::string lock_key = lock_key_of(std::get<LockRecord>(owned).key);
-    if (has_waiters(lock_key)) woken = pass_turn(lock_key, 1, now);
-    return Released{};
+    Found found{.now = clock_(), .lock = find(id)};
+    if (!found.lock) return Missing::not_found;
+    const auto& record = found.lock->record;
+    const std::string lock_key = lock_key_of(record.key);
+    find_next_turn(found, lock_key);
+    const auto [result, changes] = core::release(found.view(), id);
+    if (changes.remove_holder) connection_.query(sql::remove_lock).bind(1, id.view()).run();
+    woken = apply(changes, lock_key);
+    if (record.expires_at - found.now > max_cost_of_lost_release) connection_.sync_changes();
+    return result;
   });
-  notify(std::move(woken));
+  notify(woken);
   return reply;
 }
 
 ExtendReply Store::extend(const LockId& id, std::chrono::milliseconds ttl) {
   return connection_.transaction(Durability::synced, [&]() -> ExtendReply {
-    const Timestamp now = clock_();
-    const auto owned = find_owned(id, now);
-    if (const auto* missing = std::get_if<Missing>(&owned)) return *missing;
-    set_expiry(id, ttl, now);
-    return Extended{now + ttl, ttl};
+    const Found found{.now = clock_(), .lock = find(id)};
+    const auto [reply, changes] = core::extend(found.view(), id, ttl);
+    if (changes.set_expiry) set_expiry(id, ttl, found.now);
+    return reply;
   });
 }
 
@@ -238,9 +227,9 @@ CleanupReply Store::clean_up(const CleanupRequest& request) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Administration
 
-ListedLock Store::listed(const LockRecord& record, const std::string& lock_key) {
+ListedLock Store::listed(const LockRecord& record, const std::string& lock_key, Timestamp now) {
   auto query = connection_.query(sql::count_waiters);
-  query.bind(1, lock_key).next();
+  query.bind(1, lock_key).bind(2, millis(now - core::dead_after)).bind(3, millis(now + core::dead_after)).next();
   return core::listed(record, static_cast<std::size_t>(query.number(0)));
 }
 
@@ -256,7 +245,9 @@ LockPage Store::list(const ListRequest& request) {
       if (!lock_key.starts_with(request.prefix)) break;
       // A row that is not a lock is left out.
       const auto found = lock_in(query);
-      if (found && is_live(found->record.expires_at, page.now)) page.locks.push_back(listed(found->record, lock_key));
+      if (found && is_live(found->record.expires_at, page.now)) {
+        page.locks.push_back(listed(found->record, lock_key, page.now));
+      }
       if (examined == max_listed || page.locks.size() == request.limit) {
         page.cursor = std::move(lock_key);
         break;
@@ -271,7 +262,7 @@ KeyState Store::inspect(const Key& key) {
     const std::string lock_key = lock_key_of(key);
     KeyState state;
     state.now = clock_();
-    if (const auto live = live_record(find(lock_key), state.now)) state.lock = listed(*live, lock_key);
+    if (const auto live = live_record(find(lock_key), state.now)) state.lock = listed(*live, lock_key, state.now);
     state.fence = core::fence_of_counter(fence_counter(fence_storage_key("", lock_key, sqlite_storage_limit)));
     return state;
   });
@@ -279,17 +270,17 @@ KeyState Store::inspect(const Key& key) {
 
 bool Store::break_lock(const Key& key, Fence fence) {
   Woken woken;
-  const bool broken = connection_.transaction(Durability::synced, [&] {
-    const Timestamp now = clock_();
+  const bool is_broken = connection_.transaction(Durability::synced, [&] {
     const std::string lock_key = lock_key_of(key);
-    const auto live = live_record(find(lock_key), now);
-    if (!live || live->fence != fence) return false;
-    connection_.query(sql::remove_lock).bind(1, live->lock_id.view()).run();
-    if (has_waiters(lock_key)) woken = pass_turn(lock_key, 1, now);
-    return true;
+    Found found{.now = clock_(), .lock = find(lock_key)};
+    find_next_turn(found, lock_key);
+    const auto [broken, changes] = core::break_lock(found.view(), fence);
+    if (broken) connection_.query(sql::remove_lock).bind(1, found.lock->record.lock_id.view()).run();
+    woken = apply(changes, lock_key);
+    return broken;
   });
-  notify(std::move(woken));
-  return broken;
+  notify(woken);
+  return is_broken;
 }
 
 Fence Store::raise_fence(const Key& key, Fence fence) {
@@ -306,148 +297,168 @@ Fence Store::raise_fence(const Key& key, Fence fence) {
 // The queue. Its changes are never synced: the waiters are processes of this host, so a crash of the host ends them,
 // too.
 
-bool Store::has_waiters(const std::string& lock_key) {
-  return connection_.query(sql::has_waiters).bind(1, lock_key).next();
+core::KeyView Store::Found::view() const {
+  return {.now = now,
+          .holder = lock ? &lock->record : nullptr,
+          .counter = counter,
+          .turns = turns,
+          .front = front,
+          .own = own ? &*own : nullptr,
+          .last_place = last_place};
 }
 
-std::optional<Store::Turn> Store::find_turn(const std::string& lock_key, std::string_view waiter, Timestamp now) {
-  auto query = connection_.query(sql::find_turn);
-  query.bind(1, lock_key).bind(2, millis(now)).bind(3, millis(now + core::reservation_time)).bind(4, waiter);
-  if (!query.next()) return std::nullopt;
-  return Turn{.waiter = query.text(0), .until = timestamp(query.number(1))};
+void Store::find_queue(Found& found, const std::string& lock_key, std::size_t front) {
+  // Checked first: it costs less than the other statements, and most keys have no waiters.
+  found.has_waiters = connection_.query(sql::has_waiters).bind(1, lock_key).next();
+  if (!found.has_waiters) return;
+  auto turns = connection_.query(sql::find_turns);
+  turns.bind(1, lock_key);
+  while (turns.next()) {
+    if (const auto entry = entry_in(turns)) found.turns.push_back({*entry, timestamp(turns.number(3))});
+  }
+  if (front > 0) find_front(found, lock_key, front);
 }
 
-void Store::remove_waiter(std::string_view waiter) { connection_.query(sql::remove_waiter).bind(1, waiter).run(); }
-
-std::int64_t Store::remove_after_turn(const std::string& lock_key, Timestamp now) {
-  auto query = connection_.query(sql::remove_after_turn);
-  query.bind(1, lock_key).bind(2, millis(now)).bind(3, millis(now + core::reservation_time));
-  std::int64_t count = 0;
-  while (query.next()) ++count;
-  return count;
+void Store::find_front(Found& found, const std::string& lock_key, std::size_t count) {
+  found.front.clear();
+  auto query = connection_.query(sql::find_front);
+  query.bind(1, lock_key).bind(2, static_cast<std::int64_t>(count));
+  while (query.next()) {
+    if (const auto entry = entry_in(query)) found.front.push_back(*entry);
+  }
 }
 
-Store::Woken Store::pass_turn(const std::string& lock_key, std::int64_t count, Timestamp now) {
-  auto query = connection_.query(sql::give_turn);
-  query.bind(1, lock_key).bind(2, millis(now + core::reservation_time)).bind(3, count);
-  Woken woken;
-  while (query.next()) woken.push_back(query.text(0));
-  return woken;
+void Store::find_next_turn(Found& found, const std::string& lock_key) {
+  find_queue(found, lock_key, 1);
+  const bool enough = found.front.empty() || core::counts(found.front.front(), found.now);
+  if (found.has_waiters && !enough) find_front(found, lock_key, core::max_front);
 }
 
-void Store::notify(Woken woken) {
+Store::Found Store::find_for_waiter(const std::string& lock_key, const LockId& waiter) {
+  Found found{.now = clock_(), .lock = find(lock_key)};
+  find_queue(found, lock_key, 1);
+  if (!found.has_waiters) return found;
+  auto own = connection_.query(sql::find_entry);
+  if (own.bind(1, waiter.view()).next()) found.own = entry_in(own);
+  auto last = connection_.query(sql::find_last_place);
+  if (last.bind(1, lock_key).next()) found.last_place = last.number(0);
+  return found;
+}
+
+Store::Woken Store::apply(const core::KeyChanges& changes, const std::string& lock_key, const LockId* own) {
+  if (changes.clear_turns) connection_.query(sql::clear_turns).bind(1, lock_key).run();
+  if (changes.remove_own) connection_.query(sql::remove_waiter).bind(1, own->view()).run();
+  if (changes.doubt) {
+    connection_.query(sql::doubt)
+        .bind(1, lock_key)
+        .bind(2, own->view())
+        .bind(3, static_cast<std::int64_t>(core::max_doubted))
+        .run();
+  }
+  for (const auto& waiter : changes.remove) connection_.query(sql::remove_waiter).bind(1, waiter.view()).run();
+  if (const auto& entry = changes.put_entry) {
+    connection_.query(sql::put_entry)
+        .bind(1, lock_key)
+        .bind(2, entry->waiter.view())
+        .bind(3, entry->place)
+        .bind(4, millis(*entry->seen))
+        .run();
+  }
+  if (const auto& turn = changes.put_turn) {
+    connection_.query(sql::put_turn)
+        .bind(1, lock_key)
+        .bind(2, turn->entry.waiter.view())
+        .bind(3, turn->entry.place)
+        .bind(4, millis(*turn->entry.seen))
+        .bind(5, millis(turn->until))
+        .run();
+  }
+  return changes.wake ? Woken{changes.wake->str()} : Woken{};
+}
+
+void Store::notify(const Woken& woken) {
   if (connection_.in_group()) {
-    std::ranges::move(woken, std::back_inserter(woken_by_group_));
+    woken_by_group_.insert(woken_by_group_.end(), woken.begin(), woken.end());
   } else {
     for (const auto& waiter : woken) wake_files_.notify(waiter);
   }
 }
 
-bool Store::has_place(const LockId& waiter) {
-  const Timestamp now = clock_();
-  auto query = connection_.query(sql::find_waiter);
-  if (!query.bind(1, waiter.view()).next()) return false;
-  const bool has_turn = query.number(0) != 0;  // NULL is read as 0
-  const auto seen_at = query.number(1);
-  return !has_turn && seen_at <= millis(now) && seen_at >= millis(now - max_seen_age);
-}
-
-void Store::join(const Key& key, const LockId& waiter) {
-  // Waiters call this often, and usually there is nothing to do. They must not block writers then.
-  if (has_place(waiter)) return;
-  connection_.transaction(Durability::unsynced, [&] {
-    const std::string lock_key = lock_key_of(key);
-    const Timestamp now = clock_();
-    // A waiter whose turn is over rejoins at the end of the queue.
-    connection_.query(sql::remove_waiter_after_turn)
-        .bind(1, waiter.view())
-        .bind(2, millis(now))
-        .bind(3, millis(now + core::reservation_time))
+core::WaiterReply Store::join(const Key& key, const core::WaiterRequest& request) {
+  const std::string lock_key = lock_key_of(key);
+  // A waiter that retries usually finds nothing to do. It must not block writers then.
+  const auto unchanged = connection_.snapshot([&]() -> std::optional<core::WaiterReply> {
+    const auto found = find_for_waiter(lock_key, request.waiter);
+    const auto [reply, changes] = core::join(found.view(), request);
+    return changes.empty() && !needs_new_expiry(found, request.waiter) ? std::optional(reply) : std::nullopt;
+  });
+  if (unchanged) return *unchanged;
+  return connection_.transaction(Durability::unsynced, [&] {
+    auto found = find_for_waiter(lock_key, request.waiter);
+    keep_ttl_if_clock_was_set_back(found, request.waiter);
+    const auto [reply, changes] = core::join(found.view(), request);
+    apply(changes, lock_key, &request.waiter);
+    connection_.query(sql::purge_waiters)
+        .bind(1, millis(found.now - purge_after))
+        .bind(2, millis(found.now + purge_after))
         .run();
-    connection_.query(sql::join)
-        .bind(1, lock_key)
-        .bind(2, waiter.view())
-        .bind(3, millis(now))
-        .bind(4, millis(now - tolerance))
-        .run();
-    // Across all keys, because keys without waiters are never checked otherwise.
-    connection_.query(sql::set_missing_seen_at).bind(1, millis(now)).run();
-    connection_.query(sql::purge_waiters).bind(1, millis(now - dead_after)).bind(2, millis(now + dead_after)).run();
-    return true;
+    return reply;
   });
 }
 
 void Store::leave(const Key& key, const LockId& waiter) {
   notify(connection_.transaction(Durability::unsynced, [&] {
-    const Timestamp now = clock_();
     const std::string lock_key = lock_key_of(key);
-    const auto turn = find_turn(lock_key, waiter.view(), now);
-    const bool had_turn = turn && turn->waiter == waiter.view();
-    remove_waiter(waiter.view());
-    const bool passes_on = had_turn && !find_turn(lock_key, "", now) && !find_live(key);
-    return passes_on ? pass_turn(lock_key, 1, now) : Woken{};
+    Found found{.now = clock_(), .lock = find(lock_key)};
+    find_next_turn(found, lock_key);
+    return found.has_waiters ? apply(core::leave(found.view(), waiter), lock_key, &waiter) : Woken{};
   }));
 }
 
-std::string Store::stored_key(const Key& key) { return lock_key_of(key); }
+std::vector<core::WaiterReply> Store::look(std::span<const backends::Waiters::Look> looks) {
+  std::vector<core::WaiterReply> replies;
+  std::vector<std::size_t> changing;
+  connection_.snapshot([&] {
+    for (const auto& look : looks) {
+      const auto found = find_for_waiter(lock_key_of(look.key), look.id);
+      const auto [reply, changes] = core::look(found.view(), look.request());
+      if (!changes.empty() || needs_new_expiry(found, look.id)) changing.push_back(replies.size());
+      replies.push_back(reply);
+    }
+    return true;
+  });
+  if (changing.empty()) return replies;
+  try {
+    connection_.transaction(Durability::unsynced, [&] {
+      for (const auto i : changing) {
+        const auto lock_key = lock_key_of(looks[i].key);
+        auto found = find_for_waiter(lock_key, looks[i].id);
+        keep_ttl_if_clock_was_set_back(found, looks[i].id);
+        const auto [reply, changes] = core::look(found.view(), looks[i].request());
+        apply(changes, lock_key, &looks[i].id);
+        replies[i] = reply;
+      }
+      return true;
+    });
+  } catch (const LockError& error) {
+    if (error.code() != ErrorCode::network_timeout) throw;
+    for (const auto i : changing) replies[i] = {.free_in = busy_pause, .is_first = true};
+  }
+  return replies;
+}
 
-std::vector<std::string> Store::waiters_with_turn() {
-  std::vector<std::string> waiters;
-  auto query = connection_.query(sql::find_turns);
-  while (query.next()) waiters.push_back(query.text(0));
+std::vector<LockId> Store::waiters_with_turn() {
+  std::vector<LockId> waiters;
+  auto query = connection_.query(sql::find_waiters_with_turn);
+  while (query.next()) {
+    if (const auto waiter = query.text(0); LockId::is_valid(waiter)) waiters.emplace_back(waiter);
+  }
   return waiters;
 }
 
-std::map<std::string, Store::Queue, std::less<>> Store::free_queues(const std::set<std::string>& stored_keys) {
-  return connection_.snapshot([&] {
-    const Timestamp now = clock_();
-    std::map<std::string, Queue, std::less<>> queues;
-    for (const auto& key : stored_keys) {
-      auto query = connection_.query(sql::find_free_queue);
-      query.bind(1, key).bind(2, millis(now - tolerance));
-      while (query.next()) {
-        const auto turn_until = query.number(1);  // NULL is read as 0
-        queues[key].push_back({.waiter = query.text(0),
-                               .turn_until = turn_until != 0 ? std::optional(timestamp(turn_until)) : std::nullopt});
-      }
-    }
-    return queues;
-  });
-}
-
-Store::QueueState Store::queue_state(const Queue& queue, const LockId& waiter, Timestamp now) {
-  // A turn that ends later than any turn given now was given before the clock was set back.
-  std::optional<Timestamp> foreign_turn_until;
-  for (const auto& [name, turn_until] : queue) {
-    if (!turn_until || *turn_until <= now || *turn_until > now + core::reservation_time) continue;
-    if (name == waiter.view()) return {.try_now = true};
-    foreign_turn_until = turn_until;
-  }
-  if (foreign_turn_until) return {.recheck_at = foreign_turn_until};
-  for (const auto& [name, turn_until] : queue) {
-    // The checking waiter counts even if its turn came and went before it was notified.
-    if (name == waiter.view()) return {.try_now = true};
-    if (!turn_until) break;
-  }
-  // After an unused turn, several waiters were notified together. They get half the time.
-  const bool unused = !queue.empty() && queue.front().turn_until;
-  return {.recheck_at = now + core::reservation_time / (unused ? 2 : 1), .stalled = true};
-}
-
-void Store::pass_stalled_turn(const Key& key) {
-  notify(connection_.transaction(Durability::unsynced, [&] {
-    const Timestamp now = clock_();
-    const std::string lock_key = lock_key_of(key);
-    if (find_live(key) || find_turn(lock_key, "", now)) return Woken{};
-    constexpr std::int64_t growth = 4;
-    const auto unused = remove_after_turn(lock_key, now);
-    return pass_turn(lock_key, std::clamp<std::int64_t>(unused * growth, 1, max_turns_at_once), now);
-  }));
-}
-
-void Store::begin_group(Durability least) noexcept {
+void Store::begin_group() noexcept {
   woken_by_group_.clear();
-  connection_.begin_group(least);
+  connection_.begin_group();
 }
 
 void Store::commit_group() {
@@ -460,7 +471,7 @@ Store::Health Store::health() {
     auto query = connection_.query(sql);
     return query.next() ? query.text(0) : "";
   };
-  connection_.transaction(Durability::synced, [] { return true; });
+  connection_.transaction(Durability::unsynced, [] { return true; });
   std::set<std::string> schema;
   auto names = connection_.query("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'");
   while (names.next()) schema.insert(names.text(0));
@@ -477,13 +488,8 @@ Store::Health Store::health() {
 }
 
 std::set<std::string> Store::expected_schema() {
-  return {"idx_syncguard_locks_expires",
-          "idx_syncguard_locks_lock_id",
-          "idx_syncguard_locks_waiters_key",
-          "idx_syncguard_locks_waiters_key_turn",
-          "idx_syncguard_locks_waiters_waiter",
-          "syncguard_fence_counters",
-          "syncguard_locks",
+  return {"idx_syncguard_locks_expires",      "idx_syncguard_locks_lock_id", "idx_syncguard_locks_waiters_place",
+          "idx_syncguard_locks_waiters_turn", "syncguard_fence_counters",    "syncguard_locks",
           "syncguard_locks_waiters"};
 }
 

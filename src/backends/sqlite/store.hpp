@@ -3,14 +3,16 @@
 
 #include "backends/sqlite/connection.hpp"
 #include "backends/sqlite/wake_files.hpp"
+#include "backends/waiters.hpp"
+#include "core/key_rules.hpp"
 #include "os/clocks.hpp"
 
 #include <syncguard/backend.hpp>
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,37 +38,12 @@ class Store {
   bool break_lock(const Key& key, Fence fence);
   Fence raise_fence(const Key& key, Fence fence);
 
-  // Adds the waiter to the end of the queue, unless it already has a place.
-  void join(const Key& key, const LockId& waiter);
-  // Removes the waiter from the queue. If it had its turn, the turn is passed on.
+  core::WaiterReply join(const Key& key, const core::WaiterRequest& request);
   void leave(const Key& key, const LockId& waiter);
-
-  // The waiters for one key, oldest first, with the end of their turn if they have one.
-  struct Waiting {
-    std::string waiter;
-    std::optional<Timestamp> turn_until;
-  };
-  using Queue = std::vector<Waiting>;
-  // The waiters that have, or had, a turn, for any key. Usually there are few.
-  std::vector<std::string> waiters_with_turn();
-  // Returns the front of each queue, by stored key, for those of the given keys that are free and have waiters.
-  std::map<std::string, Queue, std::less<>> free_queues(const std::set<std::string>& stored_keys);
-  static std::string stored_key(const Key& key);
-  // Whether a release can give this waiter a turn: it is in the queue, had no turn yet, and was seen in the last hour.
-  bool has_place(const LockId& waiter);
-
-  // Whether a waiter should try now: it has its turn, or no waiter has a turn and it is first in the queue. Otherwise,
-  // when to check again even if nothing changes. stalled: the key is free, but the first waiter does not take it.
-  struct QueueState {
-    bool try_now = false;
-    std::optional<Timestamp> recheck_at{};
-    bool stalled = false;
-  };
-  static QueueState queue_state(const Queue& queue, const LockId& waiter, Timestamp now);
-  // Gives the first waiter of a free key a turn. If it is dead, the end of that turn lets the next waiter try. After
-  // unused turns, several waiters get the next turn together, four times as many each time, so a row of dead waiters
-  // delays the first live one by less than half a second.
-  void pass_stalled_turn(const Key& key);
+  // The looks of several waiters, in this order: usually only reads.
+  std::vector<core::WaiterReply> look(std::span<const backends::Waiters::Look> looks);
+  // Of any key. Usually there are few.
+  std::vector<LockId> waiters_with_turn();
 
   // For diagnosis.
   struct Health {
@@ -83,7 +60,7 @@ class Store {
   void complete_schema() { connection_.complete_schema(); }
 
   // Group commit, see Connection: all calls between begin_group and commit_group are one transaction.
-  void begin_group(Durability least) noexcept;
+  void begin_group() noexcept;
   [[nodiscard]] bool group_has_begun() const noexcept { return connection_.group_has_begun(); }
   [[nodiscard]] bool group_is_lost() const noexcept { return connection_.group_is_lost(); }
   void commit_group();
@@ -96,13 +73,24 @@ class Store {
   Store(Folder folder, Connection::Hooks hooks, std::function<Timestamp()> clock)
       : connection_(folder, std::move(hooks)), wake_files_(std::move(folder)), clock_(std::move(clock)) {}
 
-  struct Turn {
-    std::string waiter;
-    Timestamp until;
-  };
   struct StoredLock {
     LockRecord record;
     Timestamp renewed_at;  // the last grant or extension, by the clock of that time
+  };
+
+  // What the rules need to know about a key.
+  struct Found {
+    Timestamp now;
+    std::optional<StoredLock> lock{};
+    std::uint64_t counter = 0;
+    bool has_waiters = false;
+    std::vector<core::Turn> turns{};
+    std::vector<core::QueueEntry> front{};
+    std::optional<core::QueueEntry> own{};
+    std::int64_t last_place = 0;
+
+    // Refers to this object.
+    [[nodiscard]] core::KeyView view() const;
   };
 
   // The lock in the current row of find_by_key, find_by_id or list_locks; nullopt if the row cannot be a lock.
@@ -112,28 +100,30 @@ class Store {
   std::optional<StoredLock> find(const std::string& lock_key);
   // Compares ids byte by byte, even if the database treats different ids as equal.
   std::optional<StoredLock> find(const LockId& id);
-  std::variant<LockRecord, Missing> find_owned(const LockId& id, Timestamp now);
   // The ttl of the last grant or extension if the clock was set back since. The stored expiry is then meaningless, but
   // the lock cannot have more time left than this ttl.
   static std::optional<std::chrono::milliseconds> ttl_if_clock_was_set_back(const StoredLock& lock, Timestamp now);
+  // Another client's lock then gets that ttl, from now on the current clock: its holder may be alive. For steps that
+  // may make the caller wait.
+  void keep_ttl_if_clock_was_set_back(Found& found, const LockId& caller);
+  static bool needs_new_expiry(const Found& found, const LockId& caller);
   void set_expiry(const LockId& id, std::chrono::milliseconds ttl, Timestamp now);
-  // Checked before the functions below: their statements use temporary tables, which cost more than the rest of an
-  // uncontended acquire or release.
-  bool has_waiters(const std::string& lock_key);
-  ListedLock listed(const LockRecord& record, const std::string& lock_key);
+  ListedLock listed(const LockRecord& record, const std::string& lock_key, Timestamp now);
   std::uint64_t fence_counter(const std::string& fence_key);
   void put_counter(const std::string& fence_key, std::uint64_t counter, const Key& key);
-  // Returns the waiter's own turn if it has one now, otherwise the turn of another waiter.
-  std::optional<Turn> find_turn(const std::string& lock_key, std::string_view waiter, Timestamp now);
-  void remove_waiter(std::string_view waiter);
-  // Removes the waiters whose turn is over. Returns their number.
-  std::int64_t remove_after_turn(const std::string& lock_key, Timestamp now);
-  // The ids of waiters that got a turn.
+  // Reads the turns, and as many of the oldest entries. Reads nothing else if the key has no waiters, which is usual.
+  void find_queue(Found& found, const std::string& lock_key, std::size_t front);
+  // The same for a step that may give a turn: until an entry counts.
+  void find_next_turn(Found& found, const std::string& lock_key);
+  void find_front(Found& found, const std::string& lock_key, std::size_t count);
+  // Everything for a step of a waiter that joins or looks.
+  Found find_for_waiter(const std::string& lock_key, const LockId& waiter);
+  // Writes the changes of a step. own: the caller, if it may be in the queue. Call notify() with the result after the
+  // transaction.
   using Woken = std::vector<std::string>;
-  // Gives turns to up to `count` waiters, oldest first. Call notify() with them after the transaction.
-  Woken pass_turn(const std::string& lock_key, std::int64_t count, Timestamp now);
+  Woken apply(const core::KeyChanges& changes, const std::string& lock_key, const LockId* own = nullptr);
   // Within a group, the notifications are sent after the group is committed.
-  void notify(Woken woken);
+  void notify(const Woken& woken);
 
   Connection connection_;
   WakeFiles wake_files_;

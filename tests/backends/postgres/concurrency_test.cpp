@@ -309,7 +309,7 @@ TEST_F(PostgresWaiting, StaleEntriesAreSkippedAndCleared) {
   auto holder = client();
   auto waiter = client();
   auto lease = holder.acquire("key");
-  server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('key', 'long gone', 1)");
+  add_waiters("key", "long gone", 1);
   std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
   EXPECT_TRUE(eventually([&] {
     return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE waiter <> 'long gone'") == "1";

@@ -38,7 +38,7 @@ struct PostgresFunctions : Postgres {
   // With all arguments, as DROP FUNCTION and GRANT want them.
   [[nodiscard]] std::string functions() const {
     return server.execute(
-        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v4\\_%'");
+        "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v5\\_%'");
   }
   void drop_functions() const { server.execute("DROP FUNCTION " + functions()); }
   // Of a function, by all connections that have ended.
@@ -46,29 +46,34 @@ struct PostgresFunctions : Postgres {
     EXPECT_TRUE(eventually([&] { return connections() == 0; }));
     return std::stoi(
         server.execute("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname LIKE 'syncguard\\_' "
-                       "|| $1 || '\\_v4%'",
+                       "|| $1 || '\\_v5%'",
                        {operation}));
   }
   // One of each operation.
-  void use(const std::string& options = "") const {
+  enum class Queue { none, exists };
+  void use(Queue queue = Queue::exists, const std::string& options = "") const {
     auto locks = client(options);
     auto other = client(options);
     auto lease = locks.acquire("key");
     EXPECT_FALSE(is_granted(other.try_acquire("key")));
     EXPECT_TRUE(lease.extend(30s));
     std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", patient)); });
-    EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+    if (queue == Queue::exists) {
+      EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+    }
     EXPECT_TRUE(lease.release());
     waiting.join();
     EXPECT_FALSE(locks.release(lease.id()));
     const auto held = locks.acquire("key");
-    expect_error(ErrorCode::acquisition_timeout, [&] { (void)other.acquire("key", {.wait = {.timeout = 100ms}}); });
+    expect_error(ErrorCode::acquisition_timeout,
+                 [&] { (void)other.acquire("key", {.wait = {.timeout = 2500ms, .retry_delay = 10s}}); });
+    EXPECT_TRUE(locks.break_lock("key", held.fence()));
   }
 };
 
 TEST_F(PostgresFunctions, EveryOperationCallsOne) {
   use();
-  for (const auto* const operation : {"acquire", "release", "extend", "join", "leave"}) {
+  for (const auto* const operation : {"acquire", "release", "extend", "break", "join", "look", "leave"}) {
     EXPECT_GE(calls(operation), 1) << operation;
   }
 }
@@ -89,13 +94,13 @@ TEST_F(PostgresFunctions, WaiterNeedsNoAttemptAfterItSawTheLockWhileJoining) {
 
 TEST_F(PostgresFunctions, PlainStatementsServeUntilSetup) {
   drop_functions();
-  use();
+  use(Queue::none);
   EXPECT_EQ(calls(), 0);
   {
     auto locks = client();
     EXPECT_TRUE(locks.try_acquire("key"));
     EXPECT_THAT(verdict_on(locks.diagnose(), "functions"), StartsWith("warning: missing"));
-    EXPECT_THAT(locks.setup(), HasSubstr("created: 5 functions"));
+    EXPECT_THAT(locks.setup(), HasSubstr("created: 7 functions"));
     EXPECT_THAT(verdict_on(locks.diagnose(), "functions"), StartsWith("fine"));
     EXPECT_TRUE(locks.try_acquire("key")) << "by a client that knew of no functions";
   }
@@ -129,8 +134,8 @@ TEST_F(PostgresFunctions, FunctionsOfAnotherRoleAreNotCalled) {
   server.execute("CREATE ROLE stranger; GRANT CREATE ON SCHEMA public TO stranger");
   server.execute(
       "DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE proname LIKE "
-      "'syncguard\\_%\\_v4\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
-  use();
+      "'syncguard\\_%\\_v5\\_%' LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO stranger', f); END LOOP; END $$");
+  use(Queue::none);
   EXPECT_TRUE(open_with_long_timeout(server.url_of("caller", "?application_name=test")).try_acquire("key"));
   EXPECT_EQ(calls(), 0);
   EXPECT_THAT(verdict_on(client().diagnose(), "functions"), StartsWith("warning: they belong to a role other than"));
@@ -138,7 +143,7 @@ TEST_F(PostgresFunctions, FunctionsOfAnotherRoleAreNotCalled) {
 }
 
 TEST_F(PostgresFunctions, StricterDefaultIsolationStillCallsThem) {
-  use("&options=-c%20default_transaction_isolation%3Dserializable");
+  use(Queue::exists, "&options=-c%20default_transaction_isolation%3Dserializable");
   EXPECT_GE(calls("acquire"), 2);
   EXPECT_EQ(server.execute("SELECT count(*) FROM syncguard_locks_waiters"), "0");
 }
@@ -165,11 +170,11 @@ TEST_F(PostgresFunctions, SchemasAndTablesMayHaveLongAndOddNames) {
       server.url("?application_name=test&table=" + longest + "&fence_table=" + std::string(50, 'x') + path);
   {
     auto locks = open_with_long_timeout(url);
-    EXPECT_THAT(locks.setup(), HasSubstr("5 functions"));
+    EXPECT_THAT(locks.setup(), HasSubstr("7 functions"));
     EXPECT_TRUE(locks.try_acquire("key"));
   }
   EXPECT_EQ(calls("acquire"), 1);
-  EXPECT_EQ(server.execute("SELECT max(octet_length(proname)) <= 63 AND count(*) = 5 FROM pg_proc JOIN pg_namespace ON "
+  EXPECT_EQ(server.execute("SELECT max(octet_length(proname)) <= 63 AND count(*) = 7 FROM pg_proc JOIN pg_namespace ON "
                            "pronamespace = pg_namespace.oid WHERE nspname = $1",
                            {schema}),
             "t");
@@ -184,19 +189,16 @@ TEST_F(PostgresFunctions, SetupFromManyClientsAtOnceInstallsThemOnce) {
   }
   for (auto& thread : threads) thread.join();
   const auto installed =
-      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v4\\_%'";
+      "SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE proname LIKE 'syncguard\\_%\\_v5\\_%'";
   const auto before = server.execute(installed);
-  EXPECT_EQ(std::ranges::count(before, ','), 4);
+  EXPECT_EQ(std::ranges::count(before, ','), 6);
   setup_postgres_schema({.connection = server.url()});
   EXPECT_EQ(server.execute(installed), before) << "a version in use is not replaced";
 }
 
 TEST_F(PostgresFunctions, ReadOnlyTheFrontOfALongQueue) {
   constexpr int waiters = 20'000;
-  server.execute(
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) "
-      "SELECT 'key', 'waiter ' || n, floor(extract(epoch FROM clock_timestamp()) * 1000) FROM generate_series(1, $1) n",
-      {std::to_string(waiters)});
+  add_waiters("key", "waiter n", waiters, server_now);
   server.execute("SELECT pg_stat_reset()");
   {
     auto locks = client();
@@ -206,7 +208,7 @@ TEST_F(PostgresFunctions, ReadOnlyTheFrontOfALongQueue) {
     std::thread waiting([&] { EXPECT_TRUE(error_of([&] { (void)other.acquire("key", patient, stop.get_token()); })); });
     // Reads only one row, because the test counts rows.
     EXPECT_TRUE(eventually([&] {
-      return server.execute("SELECT waiter FROM syncguard_locks_waiters ORDER BY position DESC LIMIT 1") !=
+      return server.execute("SELECT waiter FROM syncguard_locks_waiters ORDER BY place DESC LIMIT 1") !=
              "waiter " + std::to_string(waiters);
     }));
     stop.request_stop();
@@ -232,7 +234,7 @@ TEST_F(PostgresFunctions, WaiterThatRetriesWritesOnlyIfItsPlaceMustChange) {
       }));
     });
     EXPECT_TRUE(eventually([&] { return !entry().empty(); }));
-    // The first heartbeat may still write.
+    // A look may still write once in ten seconds.
     EXPECT_TRUE(succeeds_once([&] {
       const auto before = entry();
       std::this_thread::sleep_for(1s);
@@ -372,7 +374,7 @@ TEST_P(PostgresFences, OptionCounterCounts) {
 TEST_F(PostgresFunctions, AbsurdClockIsIgnoredWithAWarning) {
   // The year 2300.
   server.execute(R"(DO $do$ BEGIN EXECUTE replace(pg_get_functiondef((SELECT oid FROM pg_proc WHERE proname LIKE
-    'syncguard\_acquire\_v4\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
+    'syncguard\_acquire\_v5\_%')), 'clock_timestamp()', '''2300-01-01''::timestamptz'); END $do$)");
   std::atomic<int> warnings = 0;
   Log log([&](LogLevel level, std::string_view text) {
     if (level == LogLevel::warning && text.find("2255") != std::string_view::npos) ++warnings;

@@ -1,13 +1,11 @@
 // The data in PostgreSQL, setup, and errors. Covers each row of the contract's error table on a real server.
 
 #include "fixture.hpp"
-#include "postgres_sql.hpp"
 #include "servers/loopback.hpp"
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
 #include "support/is_granted.hpp"
-#include "support/liveness_cases.hpp"
 #include "support/vectors.hpp"
 
 #include <gmock/gmock.h>
@@ -172,175 +170,6 @@ TEST_F(Postgres, ReadsRowsAndTablesOfTypeScript) {
   waiting.join();
 }
 
-// Sends each statement as the backend does, but with a chosen time instead of the server's clock.
-class PostgresLiveness : public Postgres {
- public:
-  std::string run(const LivenessCase& time, std::string_view statement, const std::vector<std::string>& values) {
-    namespace sql = postgres::sql;
-    server.execute("DELETE FROM syncguard_locks");
-    server.execute("INSERT INTO syncguard_locks VALUES ('key', $1, $2, 0, '1', 'key')",
-                   {id, std::to_string(time.expires_at)});
-    std::string text(statement);
-    for (const auto& [name, value] : std::vector<std::pair<std::string_view, std::string>>{
-             {"{check_transaction}", std::string(sql::check_transaction)},
-             {"{find_held_lock}", std::string(sql::find_held_lock)},
-             {"{raise_discarded}", std::string(sql::raise_discarded)},
-             {"{else_why_not}", std::string(sql::else_why_not)},
-             {"{discarded}", std::string(sql::discarded)},
-             {"{reservation_column}", ""},
-             {"{reservation_value}", ""},
-             {"{reservation_update}", ""},
-             {"{turn}", std::string(sql::no_turn)},
-             {"{leave}", ""},
-             {"{pass_turn}", std::string(sql::pass_turn)},
-             {"{notify_next_waiter}", ""},
-             {"{reservation}", "50"},
-             {"{holder_columns}", std::string(sql::holder_columns)},
-             {"{holder_values}", std::string(sql::holder_values)},
-             {"{holder_update}", std::string(sql::holder_update)},
-             {"{holder}", std::string(sql::holder)},
-             {"{waiter_count}", std::string(sql::waiter_count)},
-             {"{now}", std::to_string(time.now)},
-             {"{clock_fence}", "1"},
-             {"{pass_turn_of_held_key}", std::string(sql::pass_turn_of_held_key)},
-             {"{front_of_queue}", std::string(sql::front_of_queue)},
-             {"{turns}", std::string(sql::turns)},
-             {"{acquire_function}", "live_acquire"},
-             {"{release_function}", "live_release"},
-             {"{extend_function}", "live_extend"},
-             {"{join_function}", "live_join"},
-             {"{leave_function}", "live_leave"},
-             {"CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"},
-             {"{locks}", "public.syncguard_locks"},
-             {"{counters}", "public.syncguard_fence_counters"},
-             {"{waiters}", "public.syncguard_locks_waiters"}}) {
-      for (auto at = text.find(name); at != std::string::npos; at = text.find(name)) {
-        text.replace(at, name.size(), value);
-      }
-    }
-    return server.execute(text, values);
-  }
-
-  // Creates the function, then calls it.
-  std::string call(const LivenessCase& time, std::string_view create, const std::string& function) {
-    (void)run(time, create, {});
-    return server.execute("SELECT verdict FROM " + function);
-  }
-
-  // Whether an acquire with the same id kept the lock, which was acquired at 0, instead of replacing it.
-  bool was_repeated() { return server.execute("SELECT acquired_at_ms FROM syncguard_locks") == "0"; }
-
-  const std::string id = std::string(LockId::length, 'A');
-  const std::string other = std::string(LockId::length, 'B');
-};
-
-TEST_F(PostgresLiveness, StatementsAgree) {
-  namespace sql = postgres::sql;
-  for (const auto& time : liveness_cases) {
-    const bool live = time.live;
-    const auto run_now = [&](std::string_view statement, const std::vector<std::string>& values) {
-      return run(time, statement, values);
-    };
-    SCOPED_TRACE(time.now);
-    EXPECT_EQ(run_now(sql::lookup_key, {"key"}), live ? "key" : "");
-    EXPECT_EQ(run_now(sql::lookup_id, {id}), live ? "key" : "");
-    EXPECT_EQ(run_now(sql::extend, {id, "1000"}), live ? "1" : "-2");
-    EXPECT_EQ(run_now(sql::break_lock, {"key", "1"}), live ? "1" : "0");
-    EXPECT_EQ(run_now("SELECT count(user_key) FROM (" + std::string(sql::inspect) + ") AS state", {"key", "fence:key"}),
-              live ? "1" : "0");
-    EXPECT_EQ(run_now("SELECT sum(place) FROM (" + std::string(sql::list_locks) + ") AS page", {"", "", "10"}),
-              live ? "1" : "0");
-    EXPECT_EQ(run_now(sql::release, {id}), live ? "1" : "-2");
-    EXPECT_EQ(run_now(sql::acquire, {"key", other, "1000", "fence:key", "key", "true", "label"}), live ? "0" : "1");
-    EXPECT_EQ(run_now(sql::acquire, {"key", id, "1000", "fence:key", "key", "true", "label"}), "1");
-    EXPECT_EQ(was_repeated(), live);
-  }
-}
-
-TEST_F(PostgresLiveness, CleanupAgrees) {
-  namespace sql = postgres::sql;
-  for (const auto& [expires_at, now, removable] : removal_cases) {
-    SCOPED_TRACE(now);
-    const LivenessCase time{expires_at, now, false};
-    EXPECT_EQ(run(time, sql::count_expired, {"2000"}), removable ? "1" : "0");
-    EXPECT_EQ(run(time, sql::remove_expired, {"2000", "10"}), removable ? "key" : "");
-    run(time, sql::remove_dead, {"key"});
-    EXPECT_EQ(server.execute("SELECT count(*) FROM syncguard_locks"), removable ? "0" : "1");
-  }
-}
-
-// A waiter that joins again loses its turn if the key is held.
-TEST_F(PostgresLiveness, JoinAndSearchForLapsedTurnsAgree) {
-  namespace sql = postgres::sql;
-  for (const auto& time : liveness_cases) {
-    SCOPED_TRACE(time.now);
-    // A turn that has lapsed, and a waiter behind it.
-    const auto queue = [&](const std::string& turn_of_first) {
-      server.execute("DELETE FROM syncguard_locks_waiters");
-      server.execute(
-          "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms, reservation_ms) VALUES "
-          "('key', 'first', $1::bigint, nullif($2, '')::bigint, 50), ('key', 'next', $1::bigint, NULL, 50)",
-          {std::to_string(time.now), turn_of_first});
-    };
-    const auto lost_turn = [&] {
-      return server.execute("SELECT turn_until_ms IS NULL FROM syncguard_locks_waiters WHERE waiter = 'first'") == "t";
-    };
-    const auto remaining = [&](const std::string& waiter) {
-      (void)run(time, sql::create_join_function, {});
-      return server.execute("SELECT remaining FROM live_join('key', '" + waiter + "', 50)");
-    };
-    const auto expected = time.live ? std::to_string(time.expires_at + 1000 - time.now) : "0";
-    queue(std::to_string(time.now + 10));
-    run(time, sql::join, {"key", "first", "50"});
-    EXPECT_EQ(lost_turn(), time.live);
-    queue(std::to_string(time.now + 10));
-    EXPECT_EQ(remaining("first"), expected);
-    EXPECT_EQ(lost_turn(), time.live);
-    // A waiter that has its place only reads.
-    queue("");
-    EXPECT_EQ(remaining("first"), expected);
-    queue(std::to_string(time.now - 10));
-    EXPECT_EQ(run(time, sql::lapsed, {"{next}"}), time.live ? "" : "next");
-  }
-}
-
-TEST_F(PostgresLiveness, FunctionsAgree) {
-  namespace sql = postgres::sql;
-  for (const auto& time : liveness_cases) {
-    const bool live = time.live;
-    SCOPED_TRACE(time.now);
-    EXPECT_EQ(call(time, sql::create_extend_function, "live_extend('" + id + "', 1000)"), live ? "1" : "-2");
-    EXPECT_EQ(call(time, sql::create_release_function, "live_release('" + id + "')"), live ? "1" : "-2");
-    server.execute("DELETE FROM syncguard_locks_waiters");
-    EXPECT_EQ(call(time, sql::create_acquire_function,
-                   "live_acquire('key', '" + other + "', 1000, 'fence:key', 'key', true, 'label', 'none')"),
-              live ? "0" : "1");
-    EXPECT_EQ(call(time, sql::create_acquire_function,
-                   "live_acquire('key', '" + id + "', 1000, 'fence:key', 'key', true, 'label', 'none')"),
-              "1");
-    EXPECT_EQ(was_repeated(), live);
-  }
-}
-
-TEST_F(PostgresLiveness, LeavePassesTurnToNextWaiterUnlessLockIsHeld) {
-  namespace sql = postgres::sql;
-  for (const auto& time : liveness_cases) {
-    const auto next_has_turn_after = [&](const auto& leave) {
-      server.execute("DELETE FROM syncguard_locks_waiters");
-      server.execute(
-          "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES "
-          "('key', 'first', $1::bigint, $1::bigint + 10), ('key', 'next', $1::bigint, NULL)",
-          {std::to_string(time.now)});
-      leave();
-      return server.execute("SELECT turn_until_ms IS NOT NULL FROM syncguard_locks_waiters") == "t";
-    };
-    SCOPED_TRACE(time.now);
-    EXPECT_EQ(next_has_turn_after([&] { run(time, sql::leave, {"key", "first"}); }), !time.live);
-    EXPECT_EQ(next_has_turn_after([&] { call(time, sql::create_leave_function, "live_leave('key', 'first')"); }),
-              !time.live);
-  }
-}
-
 // The statistics usually show small or empty tables, so the planner expects full scans to be cheap. They are not if
 // there are many locks or dead rows.
 TEST_F(Postgres, EveryOperationUsesAnIndex) {
@@ -434,7 +263,7 @@ TEST_F(Postgres, TablesCanHaveOtherNamesAndSchemas) {
   EXPECT_EQ(server.execute("SELECT indexname FROM pg_indexes WHERE indexname = 'idx_MyLocks_lock_id'"),
             "idx_MyLocks_lock_id");
   EXPECT_THAT(postgres_schema(options), HasSubstr("\"other\".\"MyLocks\""));
-  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v4_"));
+  EXPECT_THAT(postgres_schema(options), HasSubstr("CREATE OR REPLACE FUNCTION \"other\".\"syncguard_acquire_v5_"));
   PostgresClient outsider(server);
   for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(outsider(postgres_schema(options))) << "it can be repeated";
 }

@@ -24,30 +24,23 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 using ::testing::StartsWith;
 
-const std::string server_now = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-
 struct PostgresQueue : Postgres {
   void expect_waiters(int count) const {
     EXPECT_TRUE(eventually(
         [&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == std::to_string(count); }));
   }
   // The queue entry of a process that has just died.
-  void add_dead_waiter(const std::string& key) const {
-    server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ($1, $2, " + server_now + ")",
-                   {key, LockId::generate().str()});
-  }
+  void add_dead_waiter(const std::string& key) const { add_waiter(key, LockId::generate().str()); }
 };
 
-// The functions read only the front of the queue.
 TEST_F(PostgresQueue, TurnsBehindManyDeadWaitersAreSeen) {
-  server.execute(
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) SELECT 'key', 'dead ' || n, 0 FROM "
-      "generate_series(1, 150) n");
+  add_waiters("key", "dead n", 150);
   auto locks = client();
   EXPECT_TRUE(succeeds_once([&] {
-    server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES ('key', $1, " +
-                       server_now + ", " + server_now + " + 300)",
-                   {LockId::generate().str()});
+    const auto id = LockId::generate().str();
+    add_waiter("key", id);
+    server.execute("UPDATE syncguard_locks_waiters SET turn_until_ms = " + server_now + " + 300 WHERE waiter = $1",
+                   {id});
     const auto lease = locks.try_acquire("key");
     return !lease;
   })) << "the key is reserved";
@@ -65,11 +58,10 @@ TEST_F(PostgresQueue, WaiterThatLostItsTurnIsWokenByNextRelease) {
   outsider("BEGIN; SELECT pg_advisory_xact_lock(hashtext('key'))");
   outsider("UPDATE syncguard_locks SET lock_id = '" + other.str() + "'");
   outsider("UPDATE syncguard_locks_waiters SET turn_until_ms = " + server_now + " + 50");
-  outsider("SELECT pg_notify('syncguard_wake', waiter) FROM syncguard_locks_waiters");
+  outsider("SELECT pg_notify('syncguard_wake', waiter || ' unknown 50') FROM syncguard_locks_waiters");
   outsider("COMMIT");
-  EXPECT_TRUE(eventually([&] {
-    return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE turn_until_ms IS NULL") == "1";
-  }));
+  EXPECT_TRUE(eventually(
+      [&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE turn_until_ms = 0") == "1"; }));
   const auto start = steady_clock::now();
   EXPECT_TRUE(locks.release(other));
   waiting.join();
@@ -77,45 +69,57 @@ TEST_F(PostgresQueue, WaiterThatLostItsTurnIsWokenByNextRelease) {
   (void)lease.detach();
 }
 
-TEST_F(PostgresQueue, WaiterThatLostItsTurnUnnoticedIsWokenByNextRelease) {
+// After another waiter let its turn lapse, all entries are removed, and after a crash of the server, too.
+TEST_F(PostgresQueue, WaiterWithoutEntryReturnsToItsPlace) {
   auto locks = client();
   auto waiter = client();
   auto lease = locks.acquire("key", {.ttl = 10min});
   std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
   expect_waiters(1);
-  // Another client found that a turn had lapsed, marked all waiters, and was the first to acquire the lock. After the
-  // notification about that turn, the waiter's client looks at the queue.
-  server.execute("UPDATE syncguard_locks_waiters SET turn_until_ms = 0");
+  const auto entry = "SELECT waiter || ' ' || place FROM syncguard_locks_waiters";
+  const auto before = server.execute(entry);
+  server.execute("DELETE FROM syncguard_locks_waiters");
+  EXPECT_TRUE(eventually([&] { return server.execute(entry) == before; }));
   const auto start = steady_clock::now();
-  server.execute("SELECT pg_notify('syncguard_wake', $1)", {LockId::generate().str()});
-  EXPECT_TRUE(eventually([&] {
-    return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE turn_until_ms IS NULL") == "1";
-  }));
   EXPECT_TRUE(lease.release());
   waiting.join();
   EXPECT_LT(steady_clock::now() - start, soon);
 }
 
-// A check for turns that were not taken is scheduled when a turn is given. The next turn, given shortly before that
-// check, needs a check of its own.
-TEST_F(PostgresQueue, TurnGivenShortlyBeforeACheckIsCheckedToo) {
+TEST_F(PostgresQueue, ReleaseByAnotherLibraryIsNoticedWithinASecond) {
+  auto locks = client();
+  auto waiter = client();
+  (void)waiter.is_locked("key");
+  auto lease = locks.acquire("key", {.ttl = 10min});
+  EXPECT_TRUE(succeeds_once([&] {
+    std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient).release()); });
+    expect_waiters(1);
+    server.execute("DELETE FROM syncguard_locks");
+    const auto start = steady_clock::now();
+    waiting.join();
+    const auto took = steady_clock::now() - start;
+    lease = locks.acquire("key", {.ttl = 10min});
+    return took < 1100ms;
+  }));
+}
+
+// A waiter looks when the turn of another waiter ends. The next turn, given shortly before that, needs a look of its
+// own.
+TEST_F(PostgresQueue, TurnGivenShortlyBeforeALookIsSeenToo) {
   auto locks = client();
   auto waiter = client();
   auto lease = locks.acquire("key", {.ttl = 10min});
-  server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, reservation_ms) VALUES ('key', $1, " +
-                     server_now + ", 300)",
-                 {LockId::generate().str()});
+  add_waiter("key", LockId::generate().str(), 300);
   std::thread waiting([&] {
     EXPECT_TRUE(waiter.acquire("key", {.wait = {.timeout = 10min, .retry_delay = 5min, .max_delay = 5min}}));
   });
   expect_waiters(2);
-  server.execute("SELECT pg_notify('syncguard_wake', $1)", {LockId::generate().str()});
+  server.execute("SELECT pg_notify('syncguard_wake', 'another ' || left(encode(sha256('key'), 'hex'), 16) || ' 250')");
   std::this_thread::sleep_for(250ms);
   const auto start = steady_clock::now();
   EXPECT_TRUE(lease.release());
   waiting.join();
-  // Less than the interval of heartbeats, which check as well.
-  EXPECT_LT(steady_clock::now() - start, 5s);
+  EXPECT_LT(steady_clock::now() - start, soon);
 }
 
 TEST_F(PostgresQueue, DeadWaitersDelayOthersAtMostHalfASecond) {
@@ -225,62 +229,7 @@ TEST_F(PostgresQueue, DistantWaiterGetsItsTurn) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST_F(PostgresQueue, QueueOfOlderVersionIsUsedAndUpgradedBySetup) {
-  server.execute("ALTER TABLE syncguard_locks_waiters DROP COLUMN reservation_ms");
-  const auto hand_over = [&] {
-    auto holder = client();
-    auto waiter = client();
-    auto lease = holder.acquire("key");
-    std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
-    expect_waiters(1);
-    const auto start = steady_clock::now();
-    EXPECT_TRUE(lease.release());
-    waiting.join();
-    EXPECT_LT(steady_clock::now() - start, soon);
-  };
-  hand_over();
-  EXPECT_THAT(verdict_on(client().diagnose(), "queue"), StartsWith("warning"));
-  EXPECT_THAT(client().setup(), ::testing::HasSubstr("reservation_ms"));
-  EXPECT_THAT(verdict_on(client().diagnose(), "queue"), StartsWith("fine"));
-  hand_over();
-}
-
-// Older versions write the lock id of a waiter into the queue, and expect it as the payload.
-TEST_F(PostgresQueue, WaiterOfAnOlderVersionIsWokenByItsLockId) {
-  PostgresClient old_waiter(server);
-  old_waiter("LISTEN syncguard_wake");
-  const auto id = LockId::generate();
-  auto locks = client();
-  auto lease = locks.acquire("key");
-  server.execute("INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('key', $1, " + server_now + ")",
-                 {id.str()});
-  EXPECT_TRUE(lease.release());
-  std::vector<std::string> heard;
-  EXPECT_TRUE(eventually([&] { return !(heard = old_waiter.notifications()).empty(); }));
-  EXPECT_EQ(heard, std::vector{id.str()});
-}
-
-TEST_F(PostgresQueue, ReleaseOfAnOlderVersionWakesWaiter) {
-  auto holder = client();
-  auto waiter = client();
-  auto lease = holder.acquire("key");
-  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
-  expect_waiters(1);
-  PostgresClient old_holder(server);
-  const auto start = steady_clock::now();
-  // In every version, the payload is what the waiter wrote into the queue.
-  old_holder(
-      "BEGIN; SELECT pg_advisory_xact_lock(hashtext('key')); DELETE FROM syncguard_locks; "
-      "UPDATE syncguard_locks_waiters SET turn_until_ms = " +
-      server_now +
-      " + 50; "
-      "SELECT pg_notify('syncguard_wake', waiter) FROM syncguard_locks_waiters; COMMIT");
-  waiting.join();
-  EXPECT_LT(steady_clock::now() - start, soon);
-  (void)lease.detach();
-}
-
-struct PostgresHeartbeat : PostgresQueue {
+struct PostgresLooks : PostgresQueue {
   // Waits for the keys "key 1", "key 2" and so on, which another client holds. Returns when the last waiter has joined.
   void start_waiting(int keys) {
     hold_keys(1, keys);
@@ -302,7 +251,9 @@ struct PostgresHeartbeat : PostgresQueue {
     }));
     EXPECT_FALSE(was_blocked);
   }
-  [[nodiscard]] std::string last_seen() const {
+  // As if the waiters had not been seen for a while. Returns the time of that.
+  [[nodiscard]] std::string forget_signs_of_life() const {
+    server.execute("UPDATE syncguard_locks_waiters SET seen_at_ms = seen_at_ms - 20000 WHERE seen_at_ms > 1");
     return server.execute("SELECT max(seen_at_ms) FROM syncguard_locks_waiters");
   }
   // How many waiters were recorded as alive since then.
@@ -314,62 +265,52 @@ struct PostgresHeartbeat : PostgresQueue {
   Locks locks = client();
 };
 
-TEST_F(PostgresHeartbeat, DoesNotWaitForOtherTransactions) {
+TEST_F(PostgresLooks, RecordSignsOfLifeWithoutWaiting) {
   start_waiting(2);
-  server.execute(
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('key 3', 'dead', 1), ('key 4', 'dead, "
-      "too', 1)");
   PostgresClient outsider(server);
-  outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE key IN ('key 2', 'key 3') FOR UPDATE");
-  const auto before = last_seen();
-  expect_without_waiting([&] {
-    return seen_since(before) == 1 &&
-           server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE key = 'key 4'") == "0";
-  });
+  const auto before = forget_signs_of_life();
+  outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE key = 'key 2' FOR UPDATE");
+  expect_without_waiting([&] { return seen_since(before) == 1; });
 }
 
-TEST_F(PostgresHeartbeat, WakesWaitersAfterALapsedTurnWithoutWaiting) {
+TEST_F(PostgresLooks, TakeLapsedTurnsWithoutWaiting) {
   start_waiting(1);
-  server.execute(
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms, turn_until_ms) VALUES ('key 1', 'dead', " +
-      server_now + ", " + server_now + " - 1000), ('key 1', 'of another client', " + server_now + ", NULL)");
+  add_waiter("key 1", "dead");
+  add_waiter("key 1", "of another client");
+  server.execute("UPDATE syncguard_locks_waiters SET turn_until_ms = " + server_now + " - 1000 WHERE waiter = 'dead'");
   PostgresClient outsider(server);
   outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE waiter = 'of another client' FOR UPDATE");
   server.execute("DELETE FROM syncguard_locks");
-  server.execute("SELECT pg_notify('syncguard_wake', $1)", {LockId::generate().str()});
   expect_without_waiting([&] {
-    return server.execute(
-               "SELECT count(*) FROM syncguard_locks_waiters WHERE waiter NOT IN ('dead', 'of another client')") == "0";
+    return server.execute("SELECT count(*) FROM syncguard_locks_waiters WHERE waiter <> 'of another client'") == "0";
   });
 }
 
 // Others wait for each of these transactions, so it must be short.
-TEST_F(PostgresHeartbeat, UpdatesAtMost500WaitersPerTransaction) {
-  start_waiting(1200);
-  const auto before = last_seen();
-  EXPECT_TRUE(eventually([&] { return seen_since(before) == 1200; }));
+TEST_F(PostgresLooks, UpdateAtMost64WaitersPerTransaction) {
+  start_waiting(500);
+  const auto before = forget_signs_of_life();
+  EXPECT_TRUE(eventually([&] { return seen_since(before) == 500; }));
   EXPECT_LE(std::stoi(server.execute("SELECT max(waiters) FROM (SELECT count(*) AS waiters FROM "
                                      "syncguard_locks_waiters GROUP BY xmin::text) AS transactions")),
-            500);
+            64);
 }
 
-TEST_F(PostgresQueue, LongDeadWaitersOfAllKeysAreRemoved) {
-  server.execute(
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) "
-      "SELECT 'key ' || n, 'waiter ' || n, 1 FROM generate_series(1, 500) AS n");
-  auto holder = client();
-  auto waiter = client();
-  auto lease = holder.acquire("key");
-  std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient)); });
-  expect_waiters(1);
-  EXPECT_TRUE(lease.release());
-  waiting.join();
+TEST_F(PostgresLooks, JoiningRemovesLongDeadWaitersOfOtherKeysWithoutWaiting) {
+  add_waiters("other n", "dead n", 200);
+  PostgresClient outsider(server);
+  outsider("BEGIN; SELECT key FROM syncguard_locks_waiters WHERE key = 'other 1' FOR UPDATE");
+  hold_keys(1, 2);
+  for (const auto* const key : {"key 1", "key 2"}) {
+    locks.async_acquire(key, patient, [](const std::exception_ptr& error, Lease lease) {
+      if (!error) (void)lease.detach();
+    });
+  }
+  expect_without_waiting([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "3"; });
 }
 
 TEST_F(PostgresQueue, ReleaseReadsOnlyWaitersOfItsKey) {
-  server.execute(
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) SELECT 'other ' || n, 'waiter ' || n, " +
-      server_now + " FROM generate_series(1, 20000) AS n");
+  add_waiters("other n", "waiter n", 20000);
   server.execute("ANALYZE syncguard_locks_waiters");
   const auto rows_read = [&] {
     return std::stoll(

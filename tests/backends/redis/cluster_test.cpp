@@ -237,7 +237,7 @@ TEST_F(RedisClusterOfTwoNodes, NoAnswerIsWrongWhileSomeKeysHaveMoved) {
     const auto id = lease.detach();
     const std::string index = "{syncguard}:id:" + id.str();
     const std::string queue = "{syncguard}-queue:key";
-    owner.command({"ZADD", queue, "8.5", LockId::generate().str()});
+    owner.command({"ZADD", queue, "13600000000001", LockId::generate().str()});
     owner.command({"PEXPIRE", queue, "3600000"});
     entry.command({"CLUSTER", "SETSLOT", slot, "IMPORTING", old_node});
     owner.command({"CLUSTER", "SETSLOT", slot, "MIGRATING", new_node});

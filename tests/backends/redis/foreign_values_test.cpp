@@ -113,22 +113,27 @@ TEST_F(RedisForeignValues, NoScriptChangesThem) {
     std::vector<std::string> arguments;
   };
   const std::string another = LockId::generate().str();
+  const std::string its_place = "13600000000001";
   const std::vector<Case> cases = {
       {"acquire",
        scripts.acquire,
        release,
-       {"5", lock, "app:fence:" + lock, turn, index, queue, id, "1000", "2000", R"("job")", "counter", "", ""}},
+       {"5", lock, "app:fence:" + lock, turn, index, queue, id, "1000", "2000", R"("job")", "counter", "", "",
+        "waits"}},
       {"repeated acquire",
        scripts.acquire,
        hold,
-       {"5", lock, "app:fence:" + lock, turn, index, queue, id, "1000", "2000", R"("job")", "counter", "", ""}},
+       {"5", lock, "app:fence:" + lock, turn, index, queue, id, "1000", "2000", R"("job")", "counter", "", "",
+        "waits"}},
       {"release", scripts.release, hold, {"1", index, id, "app-queue:", "app-turn:", "app-wake:"}},
       {"break_lock",
        scripts.break_lock,
        hold,
        {"1", lock, "000000000000007", "app:id:", "app-queue:", "app-turn:", "app-wake:"}},
-      {"join", scripts.join, hold, {"1", queue, another, "50"}},
-      {"poll", scripts.poll, release, {"3", lock, turn, queue, another, "8.5", "50"}},
+      {"join", scripts.join, hold, {"3", queue, turn, lock, another, "50", ""}},
+      {"join at a place", scripts.join, release, {"3", queue, turn, lock, another, "50", its_place}},
+      {"look at a held key", scripts.look, hold, {"3", lock, turn, queue, another, its_place}},
+      {"look", scripts.look, release, {"3", lock, turn, queue, another, its_place}},
       {"leave", scripts.leave, release, {"3", queue, turn, lock, another, "app-wake:"}},
       {"inspect", scripts.inspect, hold, {"3", lock, "app:fence:" + lock, queue}},
       {"list", scripts.list, hold, {"1", index, "0", "app:*", "10", "app:", "app-queue:"}}};
@@ -140,17 +145,30 @@ TEST_F(RedisForeignValues, NoScriptChangesThem) {
                                                         {"SADD", "one"},
                                                         // Like a queue of another program.
                                                         {"ZADD", "1", "job 1", "2", "job 2"}};
+  // A release wakes a waiter only if it listens.
+  const std::string with_listeners =
+      "local server = redis\n"
+      "local redis = {call = server.call, sha1hex = server.sha1hex, pcall = function(name, ...)\n"
+      "  return name == 'PUBLISH' and 1 or server.pcall(name, ...)\n"
+      "end}\n";
   for (const auto& [name, script, prepare, arguments] : cases) {
     for (const auto& place : {turn, queue}) {
       for (const auto& value : values) {
         SCOPED_TRACE(std::string(name) + ": " + value.front() + " at " + place);
         server.command({"FLUSHALL"});
         prepare();
+        if (place == turn) {
+          server.command({"ZADD", queue, its_place, LockId::generate().str()});
+          server.command({"PEXPIRE", queue, "3600000"});
+        } else {
+          // A turn that has lapsed.
+          server.command({"SET", turn, LockId::generate().str() + ' ' + its_place + " 1700000000000", "PX", "60000"});
+        }
         auto command = value;
         command.insert(command.begin() + 1, place);
         server.command(command);
         const auto before = dump(place);
-        std::vector<std::string> call{"EVAL", script.text};
+        std::vector<std::string> call{"EVAL", with_listeners + script.text};
         call.insert(call.end(), arguments.begin(), arguments.end());
         server.command(call);
         EXPECT_EQ(dump(place), before);

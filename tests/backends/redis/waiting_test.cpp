@@ -1,7 +1,6 @@
 // Waiting on Redis: the queue, and waiters that die, freeze, leave or lose their connection.
 
 #include "backends/redis/scripts.hpp"
-#include "redis_lua.hpp"
 #include "servers/counting_proxy.hpp"
 #include "servers/redis_server.hpp"
 #include "support/counted_connections.hpp"
@@ -14,7 +13,6 @@
 #include <syncguard/syncguard.hpp>
 
 #include <gtest/gtest.h>
-#include <hiredis/hiredis.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +20,6 @@
 #include <algorithm>
 #include <csignal>
 #include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -155,7 +152,9 @@ TEST_F(RedisWaiting, LeavingPassesTurnOnOnlyIfKeyIsFree) {
   expect_queue(1);
   // The state after a release, if another process takes the lock before the waiter whose turn it is.
   const auto oldest = server.command({"ZPOPMIN", "syncguard-queue:key"});
-  server.command({"SET", "syncguard-turn:key", oldest.substr(0, oldest.find('\n')), "PX", "60000"});
+  auto turn = oldest + " 900000000000000";
+  turn.replace(turn.find('\n'), 1, " ");
+  server.command({"SET", "syncguard-turn:key", turn, "PX", "60000"});
   auto other = open_with_long_timeout(server.url());
   std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", patient)); });
   expect_queue(1);
@@ -169,27 +168,25 @@ TEST_F(RedisWaiting, LeavingPassesTurnOnOnlyIfKeyIsFree) {
   waiting.join();
 }
 
-// The answer of the script: poll again after so many rounds.
-TEST_F(RedisWaiting, LongerQueuesArePolledLessOften) {
+// The last number of the script's reply: how many times as long the pause is.
+TEST_F(RedisWaiting, WaitersLookLessOftenInVeryLongQueues) {
   const auto lease = holder.acquire("key");
-  const auto poll = [&] {
-    return server.command({"EVAL", redis::scripts().poll.text, "3", "syncguard:key", "syncguard-turn:key",
-                           "syncguard-queue:key", "waiter", "1", "300"});
+  const auto crowd = [&] {
+    const auto reply = server.command({"EVAL", redis::scripts().look.text, "3", "syncguard:key", "syncguard-turn:key",
+                                       "syncguard-queue:key", LockId::generate().str(), "13600000000001"});
+    return reply.substr(reply.rfind('\n') + 1);
   };
   const auto join_others = [&](int from, int to) {
-    for (int i = from; i < to; ++i) {
-      server.command({"ZADD", "syncguard-queue:key", "2", "other" + std::to_string(i)});
-    }
+    std::vector<std::string> command{"ZADD", "syncguard-queue:key"};
+    for (int i = from; i < to; ++i) command.insert(command.end(), {"13600000000009", "other" + std::to_string(i)});
+    server.command(command);
   };
-  EXPECT_EQ(poll(), "-4") << "alone: it has no frozen waiter ahead of it";
-  join_others(0, 1);
-  EXPECT_EQ(poll(), "-1");
-  join_others(1, 63);
-  EXPECT_EQ(poll(), "-1");
-  join_others(63, 64);
-  EXPECT_EQ(poll(), "-2");
+  EXPECT_EQ(crowd(), "1");
+  join_others(0, 1022);
+  EXPECT_EQ(crowd(), "1") << "1024 waiters";
+  EXPECT_EQ(crowd(), "2") << "1025 waiters";
   server.command({"ACL", "SETUSER", "default", "-zcard"});
-  EXPECT_EQ(poll(), "-1") << "this right is optional";
+  EXPECT_EQ(crowd(), "1") << "this right is optional";
 }
 
 TEST_F(RedisWaiting, RemovedLiveWaiterKeepsItsPlace) {
@@ -209,31 +206,34 @@ TEST_F(RedisWaiting, WaitersThatJoinWithinOneMillisecondKeepTheirOrder) {
   const auto join = redis::scripts().join.text;
   std::string joined;
   for (const char* const id : {"z", "a", "y", "b", "x", "c", "w", "d", "v", "e", "u", "f", "t", "g", "s", "h"}) {
-    server.command({"EVAL", join, "1", "queue", id, *id > 'm' ? "300" : "50"});
+    server.command({"EVAL", join, "3", "queue", "turn", "lock", id, *id > 'm' ? "300" : "50", ""});
     joined += joined.empty() ? id : std::string("\n") + id;
   }
   EXPECT_EQ(server.command({"ZRANGE", "queue", "0", "-1"}), joined);
 }
 
-TEST_F(RedisWaiting, QueueEntryCarriesReservationTime) {
-  const auto run = [&](const std::string& expression, const std::string& argument) {
-    const auto functions = std::string(redis::lua::reservation) + std::string(redis::lua::place);
-    return server.command({"EVAL", functions + "return " + expression, "0", argument});
+// In its last digits, see lua/reserve.lua.
+TEST_F(RedisWaiting, PlaceCarriesReservation) {
+  const auto reservation_of = [&](const std::string& queue) {
+    const auto entry = server.command({"ZRANGE", queue, "0", "0", "WITHSCORES"});
+    return std::stoll(entry.substr(entry.find('\n') + 1)) % 8 * 50;
   };
-  const std::string round_trip = "reservation_at(place_at(1763256000123456, tonumber(ARGV[1])))";
-  EXPECT_EQ(run(round_trip, "240"), "250") << "must be rounded up";
-  EXPECT_EQ(run(round_trip, "100"), "100");
-  EXPECT_EQ(run(round_trip, "0"), "50");
-  EXPECT_EQ(run(round_trip, "1000"), "300");
-  EXPECT_EQ(run("reservation_at(tonumber(ARGV[1]))", "1763256000123240"), "50") << "written by an older version";
+  const auto after_join = [&](const std::string& reservation) {
+    server.command({"DEL", "queue"});
+    server.command({"EVAL", redis::scripts().join.text, "3", "queue", "turn", "lock", "waiter", reservation, ""});
+    return reservation_of("queue");
+  };
+  EXPECT_EQ(after_join("240"), 250) << "must be rounded up";
+  EXPECT_EQ(after_join("100"), 100);
+  EXPECT_EQ(after_join("0"), 50);
+  EXPECT_EQ(after_join("1000"), 300);
 
   const CountingProxy proxy(server.port(), 40ms);
   auto far = open_with_long_timeout(server.url_at(proxy.port()));
   auto lease = holder.acquire("key");
   std::thread waiting([&] { EXPECT_TRUE(far.acquire("key", patient)); });
   expect_queue(1);
-  const auto place = server.command({"ZRANGE", "syncguard-queue:key", "0", "-1", "WITHSCORES"});
-  const auto reservation = std::stoi(run("reservation_at(tonumber(ARGV[1]))", place.substr(place.find('\n') + 1)));
+  const auto reservation = reservation_of("syncguard-queue:key");
   EXPECT_GE(reservation, 240);
   EXPECT_LE(reservation, 300);
   EXPECT_TRUE(lease.release());
@@ -253,23 +253,6 @@ TEST_F(RedisWaiting, ChannelsShowNoLockId) {
   EXPECT_LT(took, soon);
 }
 
-TEST_F(RedisWaiting, WaiterOfOlderVersionIsWokenOnChannelOfItsId) {
-  const auto id = LockId::generate().str();
-  const timeval timeout{.tv_sec = 20, .tv_usec = 0};
-  const std::unique_ptr<redisContext, void (*)(redisContext*)> older(
-      redisConnectUnixWithTimeout(server.unix_socket().c_str(), timeout), redisFree);
-  ASSERT_TRUE(older);
-  redisSetTimeout(older.get(), timeout);
-  freeReplyObject(redisCommand(older.get(), "SUBSCRIBE syncguard-wake:%s", id.c_str()));
-  server.command({"ZADD", "syncguard-queue:key", "1763256000123240", id});
-  auto lease = holder.acquire("key");
-  EXPECT_TRUE(lease.release());
-  void* message = nullptr;
-  EXPECT_EQ(redisGetReply(older.get(), &message), REDIS_OK)
-      << "the release must publish on the channel that older versions use";
-  freeReplyObject(message);
-}
-
 TEST_F(RedisWaiting, LostSubscriptionIsRenewed) {
   auto lease = holder.acquire("key");
   const auto took = time_until_woken([&] {
@@ -284,6 +267,53 @@ TEST_F(RedisWaiting, LostSubscriptionIsRenewed) {
     EXPECT_TRUE(lease.release());
   });
   EXPECT_LT(took, soon);
+}
+
+// Of all waiters of a client, which keep their places.
+TEST_F(RedisWaiting, LostSubscriptionsAreRenewed) {
+  constexpr int count = 5;
+  std::vector<Lease> leases;
+  std::vector<std::thread> waiting;
+  const auto key_of = [](int i) { return "key" + std::to_string(i); };
+  const auto places = [&] {
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      text += server.command({"ZRANGE", "syncguard-queue:" + key_of(i), "0", "-1", "WITHSCORES"}) + ' ';
+    }
+    return text;
+  };
+  const auto channels = [&] {
+    const auto names = server.command({"PUBSUB", "CHANNELS", "syncguard-wake:*"});
+    return names.empty() ? 0 : std::ranges::count(names, '\n') + 1;
+  };
+  for (int i = 0; i < count; ++i) {
+    leases.push_back(holder.acquire(key_of(i)));
+    waiting.emplace_back([&, i] { EXPECT_TRUE(waiter.acquire(key_of(i), patient)); });
+    EXPECT_TRUE(eventually([&] { return server.command({"ZCARD", "syncguard-queue:" + key_of(i)}) == "1"; }));
+  }
+  EXPECT_TRUE(eventually([&] { return channels() == count; }));
+  const auto before = places();
+  server.command({"CLIENT", "KILL", "TYPE", "pubsub"});
+  EXPECT_TRUE(eventually([&] { return channels() == count; }));
+  EXPECT_EQ(places(), before);
+  for (auto& lease : leases) EXPECT_TRUE(lease.release());
+  for (auto& thread : waiting) thread.join();
+  EXPECT_TRUE(eventually([&] { return channels() == 0; }));
+}
+
+// For example those of an older line in an ACL file.
+TEST_F(RedisWaiting, WaitersPollWithoutPermissionForQueues) {
+  for (const char* const command : {"-zrange", "-zremrangebyrank", "-zadd", "-zrem"}) {
+    server.command({"ACL", "SETUSER", RedisServer::user, command});
+    auto lease = holder.acquire("key");
+    std::thread waiting([&] {
+      EXPECT_TRUE(waiter.acquire("key", {.wait = {.timeout = 60s, .retry_delay = 20ms, .max_delay = 20ms}}));
+    });
+    std::this_thread::sleep_for(50ms);
+    EXPECT_TRUE(lease.release()) << command;
+    waiting.join();
+    server.command({"ACL", "SETUSER", RedisServer::user, '+' + std::string(command + 1)});
+  }
 }
 
 TEST_F(RedisWaiting, LostQueueCostsOnlyTime) {
@@ -351,12 +381,13 @@ TEST_F(RedisWaiting, ClientThatIgnoresQueueCostsOnlyTime) {
             .count();
     const std::string acquire_without_queueing = R"(
         redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1], 'PX', 1500)
-        redis.call('ZPOPMIN', KEYS[2]) redis.call('SET', KEYS[3], ARGV[2], 'PX', 50)
+        local oldest = redis.call('ZPOPMIN', KEYS[2])
+        redis.call('SET', KEYS[3], string.format('%s %.0f %.0f', ARGV[2], oldest[2], ARGV[4] + 50), 'PX', 60000)
         return redis.call('PUBLISH', ARGV[3] .. redis.sha1hex(ARGV[2]), ''))";
     server.command({"EVAL", acquire_without_queueing, "3", "syncguard:key", "syncguard-queue:key", "syncguard-turn:key",
                     R"({"key":"key","lockId":")" + id + R"(","fence":"000000000000007","acquiredAtMs":)" +
                         std::to_string(now) + R"(,"expiresAtMs":)" + std::to_string(now + 500) + "}",
-                    waiting_id, "syncguard-wake:"});
+                    waiting_id, "syncguard-wake:", std::to_string(now)});
   });
   EXPECT_GT(took, 1s) << "the other client's lock must be respected";
   EXPECT_LT(took, soon);

@@ -199,7 +199,7 @@ TEST_F(RedisWire, ReadsDocumentsOfTypeScript) {
   }
 }
 
-// The TypeScript library and older versions ignore the field.
+// The TypeScript library ignores the field.
 TEST_F(RedisWire, LabelOfHolderIsAFieldOfTheDocument) {
   auto labeled = open_with_long_timeout(server.url(), {.holder = "web-3/\"4711\""});
   auto lease = labeled.acquire("key");
@@ -280,7 +280,7 @@ struct RedisLiveness : RedisWire {
                         R"(","fence":"000000000000007","acquiredAtMs":1,"expiresAtMs":)" + std::to_string(expires_at) +
                         "}"});
     server.command({"SET", index, lock});
-    server.command({"ZADD", queue, "8.5", next});
+    server.command({"ZADD", queue, place, next});
     server.command({"PEXPIRE", queue, "3600000"});
     const auto text = at_time(std::to_string(now / 1000), std::to_string(now % 1000 * 1000), script);
     std::vector<std::string> command{"EVAL", text};
@@ -289,8 +289,20 @@ struct RedisLiveness : RedisWire {
   }
   // Of an acquire with this id.
   [[nodiscard]] std::vector<std::string> acquire_arguments(const std::string& of) const {
-    return {"4", lock, "syncguard:fence:" + lock, turn, "syncguard:id:" + of, of, "1000", "2000", R"("key")", "counter",
-            "",  ""};
+    return {"5",
+            lock,
+            "syncguard:fence:" + lock,
+            turn,
+            "syncguard:id:" + of,
+            queue,
+            of,
+            "1000",
+            "2000",
+            R"("key")",
+            "counter",
+            "",
+            "",
+            "waits"};
   }
 
   const std::string id = std::string(LockId::length, 'A');
@@ -300,6 +312,7 @@ struct RedisLiveness : RedisWire {
   const std::string index = "syncguard:id:" + id;
   const std::string turn = "syncguard-turn:key";
   const std::string queue = "syncguard-queue:key";
+  const std::string place = "13600000000001";
 };
 
 TEST_F(RedisLiveness, EveryScriptAgrees) {
@@ -334,12 +347,19 @@ TEST_F(RedisLiveness, EveryScriptAgrees) {
         run(expires_at, now, scripts.list, {"1", index, "0", lock, "10", "syncguard:", "syncguard-queue:"});
     EXPECT_EQ(page.find("000000000000007") != std::string::npos, live) << page;
     // A turn is passed on if the key is free. The next waiter does not listen, so that it is removed as dead.
-    const std::string give_turn = "redis.call('SET', KEYS[2], ARGV[1], 'PX', 300)\n";
+    const std::string give_turn = "redis.call('SET', KEYS[2], ARGV[1] .. ' 8 9', 'PX', 300)\n";
     const redis::Script leave(give_turn + scripts.leave.text);
     run(expires_at, now, leave, {"3", queue, turn, lock, first, "syncguard-wake:"});
     EXPECT_EQ(server.command({"ZCARD", queue}) == "1", live);
+    // A waiter waits while the key is held, and otherwise tries.
+    const auto joined = run(expires_at, now, scripts.join, {"3", queue, turn, lock, first, "50", ""});
+    EXPECT_EQ(!joined.starts_with("-1\n"), live) << joined;
+    const auto seen = run(expires_at, now, scripts.look, {"3", lock, turn, queue, next, place});
+    EXPECT_EQ(!seen.starts_with("-1\n"), live) << seen;
   }
-  for (const auto* const script : {&scripts.inspect, &scripts.list, &scripts.leave}) covered.insert(script->hash);
+  for (const auto* const script : {&scripts.inspect, &scripts.list, &scripts.leave, &scripts.join, &scripts.look}) {
+    covered.insert(script->hash);
+  }
 
   for (const auto& [expires_at, now, removable] : removal_cases) {
     SCOPED_TRACE(std::to_string(expires_at) + " at " + std::to_string(now));
@@ -352,7 +372,7 @@ TEST_F(RedisLiveness, EveryScriptAgrees) {
   const std::vector<const redis::Script*> all = {
       &scripts.acquire,    &scripts.release,     &scripts.extend,      &scripts.is_locked,
       &scripts.lookup_key, &scripts.lookup_id,   &scripts.remove_dead, &scripts.join,
-      &scripts.poll,       &scripts.leave,       &scripts.list,        &scripts.inspect,
+      &scripts.look,       &scripts.leave,       &scripts.list,        &scripts.inspect,
       &scripts.break_lock, &scripts.raise_fence, &scripts.probe,       &scripts.highest_counter};
   EXPECT_EQ(sizeof(redis::Scripts), all.size() * sizeof(redis::Script)) << "a script is missing from this test";
   for (const auto* const script : all) {
@@ -364,10 +384,13 @@ TEST_F(RedisLiveness, EveryScriptAgrees) {
 }
 
 TEST_F(RedisWire, ExcessiveReservationIsIgnored) {
-  server.command({"SET", "syncguard-turn:key", "another-program"});
-  EXPECT_TRUE(locks.try_acquire("key")) << "a reservation without expiry";
-  server.command({"SET", "syncguard-turn:key", "another-program", "PX", "3600000"});
-  EXPECT_TRUE(locks.try_acquire("key")) << "a reservation for an hour, as after the server's clock was set back";
+  const auto id = LockId::generate().str();
+  server.command({"SET", "syncguard-turn:key", id});
+  EXPECT_TRUE(locks.try_acquire("key")) << "not a turn";
+  server.command({"SET", "syncguard-turn:key", id + " 13600000000001 1700000000000"});
+  EXPECT_TRUE(locks.try_acquire("key")) << "a reservation that ended years ago, without expiry";
+  server.command({"SET", "syncguard-turn:key", id + " 13600000000001 900000000000000", "PX", "3600000"});
+  EXPECT_TRUE(locks.try_acquire("key")) << "a reservation for years, as after the server's clock was set back";
 }
 
 TEST_F(RedisWire, ExtendKeepsUnknownFields) {

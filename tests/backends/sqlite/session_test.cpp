@@ -269,8 +269,8 @@ TEST_F(SqliteGroup, StepsRunAgainSinglyAfterTransactionWasRolledBack) {
   // More pages than those that the first step reads.
   SqliteClient{path}(
       "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 3000) "
-      "INSERT INTO syncguard_locks SELECT 'lock' || x, 'id' || x, 0, 0, '000000000000001', 'lock' || x, NULL, NULL, "
-      "NULL FROM c");
+      "INSERT INTO syncguard_locks SELECT 'lock' || x, 'id' || x, 0, 0, '000000000000001', 'lock' || x, NULL, NULL "
+      "FROM c");
   session.emplace(path, 1h);
   std::array<int, 3> runs{};
   std::vector<std::future<AcquireReply>> acquired;
@@ -300,7 +300,7 @@ TEST_F(SqliteGroup, StepThatFailsHalfwayLeavesNothing) {
       "DROP TABLE syncguard_locks; CREATE TABLE syncguard_locks (key TEXT NOT NULL PRIMARY KEY CHECK (key <> "
       "'refused'),"
       " lock_id TEXT NOT NULL, expires_at_ms INTEGER NOT NULL, acquired_at_ms INTEGER NOT NULL, fence TEXT NOT NULL,"
-      " user_key TEXT NOT NULL, renewed_at_ms INTEGER, holder TEXT, holder_lock_id TEXT) STRICT");
+      " user_key TEXT NOT NULL, renewed_at_ms INTEGER, holder TEXT) STRICT");
   std::vector<std::future<AcquireReply>> acquired;
   while_busy([&] {
     for (const char* key : {"1", "refused", "2"}) acquired.push_back(begin(acquire(key)));
@@ -404,7 +404,7 @@ TEST_F(SqliteGroup, WaitersAreNotifiedAfterTheCommit) {
   (void)block_on(acquire("key", id));
   const auto waiter = LockId::generate();
   (void)block_on(std::function<bool(sqlite::Store&)>([&](sqlite::Store& store) {
-    store.join("key", waiter);
+    (void)store.join("key", {waiter});
     return true;
   }));
   const auto wake_file = sqlite::WakeFiles(sqlite::Folder(path)).prepare(sqlite::WakeFiles::number_for(waiter.view()));

@@ -71,6 +71,7 @@ struct SimulatedDisk::File {
     return methods(file).xTruncate(system(file), size);
   }
   static int sync(sqlite3_file* file, int) {
+    if (const int error = of(file).take(&SimulatedDisk::sync_error_); error != SQLITE_OK) return error;
     of(file).record({.kind = Event::Kind::sync});
     return SQLITE_OK;
   }
@@ -192,6 +193,11 @@ void SimulatedDisk::fail_next_read(int result) {
 void SimulatedDisk::fail_next_write(int result) {
   const std::lock_guard lock(mutex_);
   write_error_ = result;
+}
+
+void SimulatedDisk::fail_next_sync(int result) {
+  const std::lock_guard lock(mutex_);
+  sync_error_ = result;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -41,9 +41,10 @@ class SimulatedDisk {
   [[nodiscard]] std::size_t sync_count() const;
   [[nodiscard]] const Files& files_at_start() const { return files_at_start_; }
 
-  // The next read or write of a file of the folder fails with this result code, once.
+  // The next read, write or sync of a file of the folder fails with this result code, once.
   void fail_next_read(int result);
   void fail_next_write(int result);
+  void fail_next_sync(int result);
 
  private:
   struct File;
@@ -63,6 +64,7 @@ class SimulatedDisk {
   std::vector<Event> events_;
   int read_error_ = SQLITE_OK;
   int write_error_ = SQLITE_OK;
+  int sync_error_ = SQLITE_OK;
 };
 
 // Replays the recorded changes, and returns the content of the files if the power fails at that point.

@@ -12,7 +12,7 @@
 #include <linux/magic.h>
 #include <sys/sysmacros.h>
 
-#include <algorithm>
+#include <array>
 #include <chrono>
 #include <sstream>
 #include <string>
@@ -100,38 +100,13 @@ TEST_F(SqliteStore, EveryOperationAgreesOnLiveness) {
     EXPECT_EQ(store.list({.prefix = "seen"}).locks.size(), live ? 1U : 0U);
     EXPECT_EQ(store.break_lock("seen", Fence(1)), live);
 
-    const auto has_turn = [&](const LockId& waiter) {
-      return std::ranges::count(store.waiters_with_turn(), waiter.str()) == 1;
-    };
-    // Locks the key, and adds a waiter.
-    const auto wait_for = [&](const Key& key) {
-      lock(key);
-      const auto waiter = LockId::generate();
-      store.join(key, waiter);
-      return waiter;
-    };
-    (void)wait_for("free");
-    EXPECT_EQ(store.free_queues({sqlite::Store::stored_key("free")}).empty(), live);
-    const auto stalled = wait_for("stalled");
-    store.pass_stalled_turn("stalled");
-    EXPECT_EQ(has_turn(stalled), !live) << "only a free key has turns";
-
-    // As if the waiter had got its turn, and another client had then taken the key.
-    const auto give_turn = [&](const LockId& waiter) {
-      SqliteClient(fresh.path() / "locks.db")("UPDATE syncguard_locks_waiters SET turn_until_ms = ?1 WHERE waiter = ?2",
-                                              {std::to_string(time.time_since_epoch().count() + 10), waiter.str()});
-      EXPECT_TRUE(has_turn(waiter));
-    };
-    const auto joined = wait_for("joined");
-    give_turn(joined);
-    store.join("joined", joined);
-    EXPECT_EQ(has_turn(joined), !live) << "a waiter loses its turn if the key is held";
-    const auto first = wait_for("left");
-    const auto next = LockId::generate();
-    store.join("left", next);
-    give_turn(first);
-    store.leave("left", first);
-    EXPECT_EQ(has_turn(next), !live) << "a turn is passed on if the key is free";
+    // Waiters see the same as callers that acquire.
+    lock("waited for");
+    const auto waiter = LockId::generate();
+    EXPECT_EQ(store.join("waited for", {waiter}).free_in.has_value(), live);
+    const std::array looks{backends::Waiters::Look{waiter, "waited for", 50ms, 1}};
+    EXPECT_EQ(store.look(looks).at(0).free_in.has_value(), live);
+    EXPECT_EQ(store.waiters_with_turn().empty(), live) << "only a free key has turns";
   }
 }
 
@@ -199,19 +174,6 @@ TEST_F(SqliteStore, EndlessStatementEndsAtDeadline) {
   EXPECT_EQ(error->code(), ErrorCode::network_timeout);
 }
 
-TEST_F(SqliteStore, ReadsOnlyTurnsAndFirstWaiterWithoutOne) {
-  sqlite::Store store(path, hooks());
-  SqliteClient{path}(
-      "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 20000) "
-      "INSERT INTO syncguard_locks_waiters (key, waiter, turn_until_ms, seen_at_ms) "
-      "SELECT 'key', 'waiter' || x, iif(x IN (1, 300), 1000 + x, NULL), 0 FROM c");
-  const auto queues = store.free_queues({"key", "other"});
-  ASSERT_EQ(queues.size(), 1U);
-  std::vector<std::string> front;
-  for (const auto& entry : queues.at("key")) front.push_back(entry.waiter);
-  EXPECT_EQ(front, (std::vector<std::string>{"waiter1", "waiter2", "waiter300"}));
-}
-
 TEST_F(SqliteStore, ForeignIdNeitherFindsNorReleasesNorExtendsLock) {
   sqlite::Store store(path, hooks());
   const std::string letters(22, 'a');
@@ -221,7 +183,7 @@ TEST_F(SqliteStore, ForeignIdNeitherFindsNorReleasesNorExtendsLock) {
       "ALTER TABLE syncguard_locks RENAME TO old; DROP INDEX idx_syncguard_locks_lock_id;"
       "CREATE TABLE syncguard_locks (key TEXT NOT NULL PRIMARY KEY, lock_id TEXT NOT NULL COLLATE NOCASE,"
       " expires_at_ms INTEGER NOT NULL, acquired_at_ms INTEGER NOT NULL, fence TEXT NOT NULL, user_key TEXT NOT NULL,"
-      " renewed_at_ms INTEGER, holder TEXT, holder_lock_id TEXT) STRICT;"
+      " renewed_at_ms INTEGER, holder TEXT) STRICT;"
       "INSERT INTO syncguard_locks SELECT * FROM old; DROP TABLE old");
   const LockId another(std::string(22, 'A'));
   EXPECT_FALSE(store.find_live(another));
@@ -260,49 +222,6 @@ TEST_F(SqliteStore, ClockSetBackKeepsLockNoLongerThanTtl) {
   EXPECT_TRUE(std::holds_alternative<Released>(store.release(holder)));
 }
 
-TEST_F(SqliteStore, ExtensionByOlderVersionIsNeverShortened) {
-  sqlite::Store store(path, hooks());
-  (void)store.acquire({"key", LockId::generate(), 1s});
-  // An older version does not update renewed_at_ms.
-  SqliteClient{path}("UPDATE syncguard_locks SET expires_at_ms = expires_at_ms + 3600000");
-  (void)store.acquire({"key", LockId::generate(), 1s});
-  EXPECT_GT(store.find_live("key")->expires_at - os::system_now(), 30min);
-}
-
-TEST_F(SqliteStore, FileOfOlderVersionIsUpgraded) {
-  {
-    SqliteClient{path}(
-        "PRAGMA application_id = 0x53794775; PRAGMA user_version = 1;"
-        "CREATE TABLE syncguard_locks (key TEXT NOT NULL PRIMARY KEY, lock_id TEXT NOT NULL, expires_at_ms INTEGER NOT "
-        "NULL, acquired_at_ms INTEGER NOT NULL, fence TEXT NOT NULL, user_key TEXT NOT NULL) STRICT;"
-        "CREATE TABLE syncguard_fence_counters (fence_key TEXT NOT NULL PRIMARY KEY, fence INTEGER NOT NULL DEFAULT 0, "
-        "key_debug TEXT) STRICT;"
-        "CREATE TABLE syncguard_locks_waiters (position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, waiter "
-        "TEXT NOT NULL, turn_until_ms INTEGER) STRICT;"
-        "CREATE UNIQUE INDEX idx_syncguard_locks_waiters_waiter ON syncguard_locks_waiters (waiter)");
-  }
-  sqlite::Store store(path, hooks());
-  const auto id = LockId::generate();
-  EXPECT_TRUE(std::holds_alternative<Granted>(store.acquire({"key", id, 60s})));
-  EXPECT_TRUE(std::holds_alternative<Extended>(store.extend(id, 60s)));
-  store.join("key", LockId::generate());
-  EXPECT_EQ(SqliteClient{path}("PRAGMA user_version"), "1");
-  const AcquireRequest labeled{.key = "labeled", .lock_id = LockId::generate(), .ttl = 60s, .holder = "web-3/4711"};
-  EXPECT_TRUE(std::holds_alternative<Granted>(store.acquire(labeled)));
-  EXPECT_EQ(store.find_live("labeled")->holder, "web-3/4711");
-}
-
-TEST_F(SqliteStore, OlderVersionsDoNotInheritLabel) {
-  sqlite::Store store(path, hooks());
-  const AcquireRequest labeled{.key = "key", .lock_id = LockId::generate(), .ttl = 60s, .holder = "web-3/4711"};
-  EXPECT_TRUE(std::holds_alternative<Granted>(store.acquire(labeled)));
-  const auto theirs = LockId::generate();
-  SqliteClient{path}("UPDATE syncguard_locks SET lock_id = ?1", {theirs.str()});
-  EXPECT_EQ(store.find_live("key")->holder, "");
-  EXPECT_EQ(store.find_live(theirs)->holder, "");
-  EXPECT_EQ(store.list({}).locks.at(0).holder, "");
-}
-
 TEST_F(SqliteStore, ListLeavesOutRowsThatAreNoLocksAndContinuesBehindExpiredOnes) {
   sqlite::Store store(path, hooks());
   EXPECT_TRUE(std::holds_alternative<Granted>(store.acquire({"z", LockId::generate(), 60s})));
@@ -324,70 +243,6 @@ TEST_F(SqliteStore, ListLeavesOutRowsThatAreNoLocksAndContinuesBehindExpiredOnes
   } while (!request.cursor.empty());
   EXPECT_EQ(found, (std::vector<std::string>{"z"}));
   EXPECT_EQ(pages, 3);
-}
-
-TEST_F(SqliteStore, DeadWaitersOfUnusedKeysArePurged) {
-  sqlite::Store store(path, hooks());
-  const auto waiter = LockId::generate();
-  store.join("key", waiter);
-  SqliteClient{path}(
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('old', 'dead', 1000);"
-      "INSERT INTO syncguard_locks_waiters (key, waiter, seen_at_ms) VALUES ('old', 'later', 99999999999999);"
-      "INSERT INTO syncguard_locks_waiters (key, waiter) VALUES ('old', 'of an older version')");
-  const auto count = [&] { return SqliteClient{path}("SELECT count(*) FROM syncguard_locks_waiters"); };
-  store.join("key", LockId::generate());
-  EXPECT_EQ(count(), "3");
-  SqliteClient{path}("UPDATE syncguard_locks_waiters SET seen_at_ms = seen_at_ms - 48 * 3600000");
-  store.join("key", waiter);
-  EXPECT_EQ(count(), "1") << "the waiter that joined again must be kept";
-}
-
-TEST_F(SqliteStore, NextReleaseWakesWaiterThatLostItsTurn) {
-  sqlite::Store store(path, hooks(), [] { return Timestamp(1'700'000'000'000ms); });
-  const auto first = LockId::generate();
-  const auto second = LockId::generate();
-  store.join("key", first);
-  store.join("key", second);
-  // Both waiters have a turn, as after a dead waiter, and the first acquires the lock.
-  SqliteClient{path}("UPDATE syncguard_locks_waiters SET turn_until_ms = 1700000000030");
-  EXPECT_TRUE(std::holds_alternative<Granted>(store.acquire({"key", first, 60s})));
-  EXPECT_TRUE(std::holds_alternative<Contended>(store.acquire({"key", second, 60s})));
-  store.join("key", second);
-  const auto turns = [&] { return SqliteClient{path}("SELECT count(turn_until_ms) FROM syncguard_locks_waiters"); };
-  EXPECT_EQ(turns(), "0");
-  EXPECT_TRUE(std::holds_alternative<Released>(store.release(first)));
-  EXPECT_EQ(turns(), "1");
-}
-
-TEST_F(SqliteStore, OneQueryFindsEveryQueueOfAFreeKey) {
-  sqlite::Store store(path, hooks());
-  const auto holder = LockId::generate();
-  const std::vector<LockId> waiters = {LockId::generate(), LockId::generate(), LockId::generate()};
-  (void)store.acquire({"held", holder, 60s});
-  store.join("held", waiters[0]);
-  EXPECT_TRUE(store.free_queues({"held", "free"}).empty());
-  store.join("free", waiters[1]);
-  store.join("free", waiters[2]);
-  const auto now = os::system_now();
-  auto queues = store.free_queues({"held", "free"});
-  ASSERT_EQ(queues.size(), 1U);
-  EXPECT_TRUE(sqlite::Store::queue_state(queues["free"], waiters[1], now).try_now);
-  const auto behind = sqlite::Store::queue_state(queues["free"], waiters[2], now);
-  EXPECT_FALSE(behind.try_now);
-  EXPECT_TRUE(behind.stalled);
-  EXPECT_TRUE(behind.recheck_at);
-
-  (void)store.release(holder);
-  queues = store.free_queues({"held", "free"});
-  ASSERT_EQ(queues.size(), 2U);
-  // A time within the turn, even if the test was delayed.
-  ASSERT_TRUE(queues["held"].front().turn_until);
-  const auto in_the_turn = *queues["held"].front().turn_until - 10ms;
-  EXPECT_TRUE(sqlite::Store::queue_state(queues["held"], waiters[0], in_the_turn).try_now)
-      << "this waiter has the turn";
-  const auto without_turn = sqlite::Store::queue_state(queues["held"], waiters[1], in_the_turn);
-  EXPECT_FALSE(without_turn.try_now);
-  EXPECT_FALSE(without_turn.stalled) << "a waiter has the turn";
 }
 
 }  // namespace

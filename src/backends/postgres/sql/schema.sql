@@ -33,28 +33,29 @@ CREATE TABLE IF NOT EXISTS {counters} (
 );
 
 -- name: create_waiters
--- The queue decides order only, never safety, so a crash may empty it. waiter is the hash of the waiter's lock id and the payload of its
--- notifications, to which every role may listen. Older versions store the lock id itself.
+-- The queue decides order only, never safety, so a crash may empty it. waiter is the hash of the waiter's lock id, because every role may
+-- listen to notifications. turn_until_ms: zero in the queue; the end of the waiter's turn after it has left the queue. The index of keys
+-- begins with both, because the server may otherwise plan to find a turn by reading a whole queue.
 CREATE UNLOGGED TABLE IF NOT EXISTS {waiters} (
-  position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  waiter pg_catalog.text PRIMARY KEY,
   key pg_catalog.text NOT NULL,
-  waiter pg_catalog.text NOT NULL UNIQUE,
+  place BIGINT NOT NULL,
+  reservation_ms BIGINT NOT NULL,
   seen_at_ms BIGINT NOT NULL,
-  turn_until_ms BIGINT,
-  reservation_ms BIGINT
+  turn_until_ms BIGINT NOT NULL
 );
 
--- name: add_reservation
-ALTER TABLE {waiters} ADD COLUMN IF NOT EXISTS reservation_ms BIGINT;
+-- name: create_queue_index
+CREATE INDEX IF NOT EXISTS {queue_index} ON {waiters} (key, turn_until_ms, place);
 
--- name: create_waiters_index
-CREATE INDEX IF NOT EXISTS {waiters_index} ON {waiters} (key, position);
+-- name: create_place_index
+CREATE INDEX IF NOT EXISTS {place_index} ON {waiters} (place);
 
 -- name: tables
 -- $1, $2: schema and name of the table of locks; $3, $4: of the counters. Without a schema, the remembered search path decides. Returns one
 -- row for each relation that may be meant, in the order of the path: which table it is, its schema, whether it is a table, its owner,
--- whether the owner is trusted (this user, a superuser or the owner of the database), whether this user may use it, its id, whether
--- waiters can request the length of their reservation, and whether locks can carry the label of their holder.
+-- whether the owner is trusted (this user, a superuser or the owner of the database), whether this user may use it, its id, and whether
+-- locks can carry the label of their holder.
 WITH wanted(which, schema, name) AS (
   VALUES ('locks', $1::text, $2::text), ('counters', $3::text, $4::text), ('waiters', $1::text, $2::text || '_waiters')
 ), path AS (
@@ -70,7 +71,6 @@ SELECT which, nspname, relkind IN ('r', 'p'), pg_get_userbyid(relowner),
   has_table_privilege(relation.oid, 'SELECT') AND has_table_privilege(relation.oid, 'INSERT')
     AND has_table_privilege(relation.oid, 'UPDATE') AND has_table_privilege(relation.oid, 'DELETE'),
   relation.oid,
-  EXISTS (SELECT FROM pg_attribute WHERE attrelid = relation.oid AND attname = 'reservation_ms' AND NOT attisdropped),
   (SELECT count(*) = 2 FROM pg_attribute
     WHERE attrelid = relation.oid AND attname IN ('holder', 'holder_lock_id') AND NOT attisdropped
       AND has_column_privilege(relation.oid, attnum, 'SELECT') AND has_column_privilege(relation.oid, attnum, 'INSERT')
@@ -81,12 +81,12 @@ JOIN pg_class AS relation ON relnamespace = namespace.oid AND relname = name AND
 ORDER BY which, position
 
 -- name: functions
--- $1: the owner of the table of locks; the other parameters: signatures of functions. Returns one row for each existing function: whether
+-- $1: the owner of the table of locks, $2: the signatures of functions, as an array. Returns one row for each existing function: whether
 -- its owner is trusted ($1, this user, a superuser or the owner of the database), and whether this user may call it.
 SELECT proowner IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (current_user, $1)
     UNION ALL SELECT datdba FROM pg_database WHERE datname = current_database()),
   has_function_privilege(pg_proc.oid, 'EXECUTE')
-FROM (VALUES ($2), ($3), ($4), ($5), ($6)) AS wanted(signature) JOIN pg_proc ON pg_proc.oid = to_regprocedure(signature)
+FROM unnest($2::text[]) AS wanted(signature) JOIN pg_proc ON pg_proc.oid = to_regprocedure(signature)
 
 -- name: has_function
 -- $1: the signature of a function.

@@ -4,8 +4,8 @@
 local function describe(lock)
   local is_complete = type(lock.key) == 'string' and type(lock.fence) == 'string'
     and type(lock.acquiredAtMs) == 'number' and math.abs(lock.acquiredAtMs) <= 1e15
-  if not is_complete then return {-3} end
-  return {1, lock.key, lock.lockId, lock.expiresAtMs, lock.acquiredAtMs, lock.fence,
+  if not is_complete then return {FOREIGN} end
+  return {YES, lock.key, lock.lockId, lock.expiresAtMs, lock.acquiredAtMs, lock.fence,
     type(lock.holder) == 'string' and lock.holder or ''}
 end
 

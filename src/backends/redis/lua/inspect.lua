@@ -3,11 +3,11 @@
 -- include describe
 local values = redis.call('MGET', KEYS[1], KEYS[2])
 -- include now
-local stored, found = values[1], {0}
+local stored, found = values[1], {NO}
 if stored then
   -- include decode
   if not lock then
-    found = {-3}
+    found = {FOREIGN}
   elseif lock.expiresAtMs > live_after then
     found = describe(lock)
   end

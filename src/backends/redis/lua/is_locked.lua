@@ -1,3 +1,3 @@
--- KEYS: lock. Returns 1 or 0, or -3 if the value is not a lock.
+-- KEYS: lock. Returns YES, NO or FOREIGN.
 -- include read
-return 1
+return YES

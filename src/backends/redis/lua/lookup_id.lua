@@ -1,4 +1,4 @@
--- KEYS: index; ARGV: lock id. Returns {1, key, lock id, expires at, acquired at, fence, holder}, or the reason, see owned.lua.
+-- KEYS: index; ARGV: lock id. Returns {YES, key, lock id, expires at, acquired at, fence, holder}, or the reason, see owned.lua.
 -- include owned
 -- include describe
 return describe(lock)

@@ -1,4 +1,4 @@
--- KEYS: lock. Returns {1, key, lock id, expires at, acquired at, fence, holder}, 0, or -3 if the value is not a lock.
+-- KEYS: lock. Returns {YES, key, lock id, expires at, acquired at, fence, holder}, NO, or FOREIGN.
 -- include read
 -- include describe
 return describe(lock)

@@ -1,13 +1,11 @@
 -- Locks and their fence counters. Each statement becomes a constant with its name: see cmake/SyncGuardEmbed.cmake.
 
 -- name: find_by_key
-SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, coalesce(renewed_at_ms, acquired_at_ms),
-  CASE WHEN holder_lock_id = lock_id THEN holder ELSE '' END
+SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, coalesce(renewed_at_ms, acquired_at_ms), holder
 FROM syncguard_locks WHERE key = ?1 LIMIT 1
 
 -- name: find_by_id
-SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, coalesce(renewed_at_ms, acquired_at_ms),
-  CASE WHEN holder_lock_id = lock_id THEN holder ELSE '' END
+SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, coalesce(renewed_at_ms, acquired_at_ms), holder
 FROM syncguard_locks WHERE lock_id = ?1 LIMIT 1
 
 -- name: find_counter
@@ -21,8 +19,8 @@ ON CONFLICT (fence_key) DO UPDATE SET fence = excluded.fence
 SELECT max(fence) FROM syncguard_fence_counters
 
 -- name: put_lock
-INSERT OR REPLACE INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, holder, holder_lock_id)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, nullif(?7, ''), iif(?7 = '', NULL, ?2))
+INSERT OR REPLACE INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, holder)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, nullif(?7, ''))
 
 -- name: set_expiry
 UPDATE syncguard_locks SET expires_at_ms = ?2, renewed_at_ms = ?3 WHERE lock_id = ?1
@@ -40,8 +38,7 @@ RETURNING key
 
 -- name: list_locks
 -- ?1: where to begin, ?2: the key before that. In the order of keys.
-SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, coalesce(renewed_at_ms, acquired_at_ms),
-  CASE WHEN holder_lock_id = lock_id THEN holder ELSE '' END, key
+SELECT user_key, lock_id, expires_at_ms, acquired_at_ms, fence, coalesce(renewed_at_ms, acquired_at_ms), holder, key
 FROM syncguard_locks WHERE key >= ?1 AND key <> ?2 ORDER BY key LIMIT ?3
 
 -- name: count_unsafe

@@ -1,5 +1,5 @@
--- The same tables as in PostgreSQL, with SQLite's types.
--- holder: a label for people. It counts only while holder_lock_id equals lock_id, because older versions replace the lock without it.
+-- The same tables of locks and counters as in PostgreSQL, with SQLite's types.
+-- holder: a label for people, NULL if there is none.
 -- renewed_at_ms: the time of the last extension, NULL if there was none. The ttl is expires_at_ms minus this time.
 CREATE TABLE IF NOT EXISTS syncguard_locks (
   key TEXT NOT NULL PRIMARY KEY,
@@ -9,8 +9,7 @@ CREATE TABLE IF NOT EXISTS syncguard_locks (
   fence TEXT NOT NULL,
   user_key TEXT NOT NULL,
   renewed_at_ms INTEGER,
-  holder TEXT,
-  holder_lock_id TEXT
+  holder TEXT
 ) STRICT;
 CREATE UNIQUE INDEX IF NOT EXISTS idx_syncguard_locks_lock_id ON syncguard_locks (lock_id);
 CREATE INDEX IF NOT EXISTS idx_syncguard_locks_expires ON syncguard_locks (expires_at_ms);
@@ -21,16 +20,14 @@ CREATE TABLE IF NOT EXISTS syncguard_fence_counters (
   key_debug TEXT
 ) STRICT;
 
--- The queue decides order only, never safety. turn_until_ms: the end of the waiter's turn, NULL before its turn. seen_at_ms: updated about
--- every hour while the waiter is alive.
+-- The queue decides order only, never safety. place: the order in the queue. turn_until_ms: NULL in the queue; the end of the waiter's turn
+-- after it has left the queue. seen_at_ms: the waiter's last sign of life.
 CREATE TABLE IF NOT EXISTS syncguard_locks_waiters (
-  position INTEGER PRIMARY KEY AUTOINCREMENT,
+  waiter TEXT NOT NULL PRIMARY KEY,
   key TEXT NOT NULL,
-  waiter TEXT NOT NULL,
-  turn_until_ms INTEGER,
-  seen_at_ms INTEGER
+  place INTEGER NOT NULL,
+  seen_at_ms INTEGER NOT NULL,
+  turn_until_ms INTEGER
 ) STRICT;
-CREATE UNIQUE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_waiter ON syncguard_locks_waiters (waiter);
-CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_key ON syncguard_locks_waiters (key, position);
-CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_key_turn ON syncguard_locks_waiters (key, turn_until_ms)
-  WHERE turn_until_ms IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_place ON syncguard_locks_waiters (key, place);
+CREATE INDEX IF NOT EXISTS idx_syncguard_locks_waiters_turn ON syncguard_locks_waiters (key) WHERE turn_until_ms IS NOT NULL;

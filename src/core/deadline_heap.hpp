@@ -6,9 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace syncguard {
-inline namespace v0_1 {
-namespace detail {
+namespace syncguard::core {
 
 // A binary heap of items that store their own position in it (`std::size_t heap_place`), so that one can be moved or
 // removed in logarithmic time without a search. Needs one entry per item and no other memory, because a client may have
@@ -94,6 +92,4 @@ class DeadlineHeap {
   std::vector<Entry> entries_;
 };
 
-}  // namespace detail
-}  // namespace v0_1
-}  // namespace syncguard
+}  // namespace syncguard::core
