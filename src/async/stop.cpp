@@ -2,25 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 
 namespace syncguard::async {
 
-AnyStop::AnyStop(std::initializer_list<std::stop_token> tokens) {
-  assert(tokens.size() <= 3);
-  const auto possible = std::ranges::count_if(tokens, [](const auto& token) { return token.stop_possible(); });
-  if (possible <= 1) {
-    const auto* only = std::ranges::find_if(tokens, [](const auto& token) { return token.stop_possible(); });
-    if (only != tokens.end()) token_ = *only;
+AnyStop::AnyStop(const std::stop_token& first, const std::stop_token& second, const std::stop_token& third) {
+  const std::array tokens = {&first, &second, &third};
+  const auto can_stop = [](const std::stop_token* token) { return token->stop_possible(); };
+  if (std::ranges::count_if(tokens, can_stop) <= 1) {
+    const auto* only = std::ranges::find_if(tokens, can_stop);
+    if (only != tokens.end()) token_ = **only;
     return;
   }
   const std::stop_source source;
   token_ = source.get_token();
-  const std::array slots = {&first_, &second_, &third_};
-  const auto* slot = slots.begin();
-  for (const auto& token : tokens) {
-    if (token.stop_possible()) (*slot++)->emplace(token, RequestStop{source});
-  }
+  if (first.stop_possible()) first_.emplace(first, RequestStop{source});
+  if (second.stop_possible()) second_.emplace(second, RequestStop{source});
+  if (third.stop_possible()) third_.emplace(third, RequestStop{source});
 }
 
 }  // namespace syncguard::async

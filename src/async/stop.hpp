@@ -1,7 +1,6 @@
 // Combines several stop tokens.
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <stop_token>
 
@@ -10,7 +9,7 @@ namespace syncguard::async {
 // A token that is stopped as soon as one of the given tokens is. Free of cost if only one of them can be stopped.
 class AnyStop {
  public:
-  AnyStop(std::initializer_list<std::stop_token> tokens);
+  AnyStop(const std::stop_token& first, const std::stop_token& second, const std::stop_token& third = {});
   AnyStop(const AnyStop&) = delete;
   AnyStop& operator=(const AnyStop&) = delete;
 
