@@ -11,7 +11,9 @@
 #include <csignal>
 #include <cstdio>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace syncguard::bench {
 namespace {
@@ -86,11 +88,12 @@ void wait_for_waiters(Locks& locks, const Key& key, std::size_t count) {
   }
 }
 
-// The time from the release until the second waiter has the lock, while the first gets a signal and does not take it.
-Seconds delay_by_first_waiter(const std::string& url, const Key& key, int signal) {
+// The time from the release until the last waiter has the lock, while all others, ahead of it, get a signal and do not
+// take it.
+Seconds delay_by_first_waiters(const std::string& url, const Key& key, int signal, std::size_t count) {
   const Pipe held;
-  const Pipe first_waits;
-  const Pipe both_wait;
+  const Pipe first_wait;
+  const Pipe all_wait;
   const Pipe disabled;
   const Pipe released;
   const Pipe acquired;
@@ -98,27 +101,33 @@ Seconds delay_by_first_waiter(const std::string& url, const Key& key, int signal
     auto locks = open(url);
     auto lease = locks.acquire(key);
     held.put(Clock::now());
-    wait_for_waiters(locks, key, 1);
-    first_waits.put(Clock::now());
-    wait_for_waiters(locks, key, 2);
-    both_wait.put(Clock::now());
+    wait_for_waiters(locks, key, count);
+    first_wait.put(Clock::now());
+    wait_for_waiters(locks, key, count + 1);
+    all_wait.put(Clock::now());
     (void)disabled.take();
     released.put(Clock::now());
     lease.release();
   });
   (void)held.take();
   const Child first([&] {
-    auto locks = open(url);
-    const auto lease = locks.acquire(key, patient);
-    std::this_thread::sleep_for(60s);
+    std::vector<std::thread> clients;
+    for (std::size_t i = 0; i < count; ++i) {
+      clients.emplace_back([&] {
+        auto locks = open(url);
+        const auto lease = locks.acquire(key, patient);
+        std::this_thread::sleep_for(60s);
+      });
+    }
+    for (auto& client : clients) client.join();
   });
-  (void)first_waits.take();
-  const Child second([&] {
+  (void)first_wait.take();
+  const Child last([&] {
     auto locks = open(url);
     const auto lease = locks.acquire(key, patient);
     acquired.put(Clock::now());
   });
-  (void)both_wait.take();
+  (void)all_wait.take();
   first.send(signal);
   disabled.put(Clock::now());
   return acquired.take() - released.take();
@@ -151,15 +160,18 @@ void measure_disabled_waiters(const Settings& settings, Report& report) {
   if (settings.url.starts_with("memory:")) return;
   constexpr int rounds = 5;
   for (const auto& [name, signal] : {std::pair{"dead", SIGKILL}, std::pair{"frozen", SIGSTOP}}) {
-    Seconds longest{};
-    for (int round = 0; round < rounds; ++round) {
-      const Key key = std::string("behind a ") + name + " waiter " + std::to_string(round);
-      longest = std::max(longest, delay_by_first_waiter(settings.url, key, signal));
+    for (const std::size_t count : {1U, 10U, 100U}) {
+      const auto behind = "behind " + std::to_string(count) + " " + name + (count == 1 ? " waiter" : " waiters");
+      Seconds longest{};
+      for (int round = 0; round < rounds; ++round) {
+        const Key key = behind + " " + std::to_string(round);
+        longest = std::max(longest, delay_by_first_waiters(settings.url, key, signal, count));
+      }
+      report.add({.group = "troubled waiters",
+                  .name = behind + ", longest of 5",
+                  .value = longest.count() * 1e3,
+                  .unit = "ms"});
     }
-    report.add({.group = "troubled waiters",
-                .name = std::string("release with a ") + name + " waiter ahead, longest of 5",
-                .value = longest.count() * 1e3,
-                .unit = "ms"});
   }
 }
 
