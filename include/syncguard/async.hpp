@@ -3,6 +3,7 @@
 /// callback). Blocking calls run the same coroutines. Completions are (std::exception_ptr, result).
 #pragma once
 
+#include <syncguard/detail/caller.hpp>
 #include <syncguard/detail/immediate_executor.hpp>
 #include <syncguard/syncguard.hpp>
 
@@ -75,36 +76,34 @@ SYNCGUARD_EXPORT const asio::any_io_executor& coroutine_executor_of(const Client
 
 // The operations. Blocking calls run the same coroutines.
 SYNCGUARD_EXPORT asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
-                                                        TryOptions options, std::stop_token stop);
+                                                        TryOptions options, Caller caller);
 SYNCGUARD_EXPORT asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
-                                                AcquireOptions options, std::stop_token stop,
-                                                std::stop_token wait_stop);
-SYNCGUARD_EXPORT asio::awaitable<bool> release(ClientPtr client, LockId id, std::stop_token stop);
+                                                AcquireOptions options, Caller caller, std::stop_token wait_stop);
+SYNCGUARD_EXPORT asio::awaitable<bool> release(ClientPtr client, LockId id, Caller caller);
 SYNCGUARD_EXPORT asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id,
-                                                                  std::chrono::milliseconds ttl, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<bool> is_locked(ClientPtr client, Key key, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id,
-                                                                       std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<bool> owns(ClientPtr client, LockId id, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop);
+                                                                  std::chrono::milliseconds ttl, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> is_locked(ClientPtr client, Key key, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> owns(ClientPtr client, LockId id, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::string> setup(ClientPtr client, Caller caller);
 SYNCGUARD_EXPORT asio::awaitable<LockPage> list(ClientPtr client, std::string prefix, std::size_t limit,
-                                                std::string cursor, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<KeyState> inspect(ClientPtr client, Key key, std::stop_token stop);
+                                                std::string cursor, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<KeyState> inspect(ClientPtr client, Key key, Caller caller);
 // The state of the key as soon as it differs from the last one; at once if there is none.
 SYNCGUARD_EXPORT asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<KeyState> last,
-                                                       WatchOptions options, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<Fence> fence(ClientPtr client, Key key, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, std::stop_token stop);
+                                                       WatchOptions options, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<Fence> fence(ClientPtr client, Key key, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, Caller caller);
 // Returns false for an empty lease.
 SYNCGUARD_EXPORT asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl,
-                                                    std::stop_token stop);
-SYNCGUARD_EXPORT asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, std::stop_token stop);
+                                                    Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, Caller caller);
 // Releases like the destructor of a lease. Throws LockError(lock_lost) if the lock was gone and if_lost is
 // IfLost::fail.
 SYNCGUARD_EXPORT asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost);

@@ -21,38 +21,9 @@
 
 namespace syncguard::async {
 
-// Whether run_blocking() is starting a coroutine on this thread. That coroutine may block the thread until it is first
-// suspended, because the thread would only wait for its result: see CallLimits::blocking_thread.
-inline bool& starts_blocking_call() noexcept {
-  static thread_local bool starts = false;
-  return starts;
-}
-
-// The value of CallLimits::blocking_thread for an operation that begins on this thread now.
-inline std::thread::id blocking_thread() noexcept {
-  return starts_blocking_call() ? std::this_thread::get_id() : std::thread::id();
-}
-
-// Sets starts_blocking_call() while in scope.
-class ScopedStart {
- public:
-  enum class Caller { blocks, continues };
-
-  explicit ScopedStart(Caller caller) noexcept
-      : before_(std::exchange(starts_blocking_call(), caller == Caller::blocks)) {}
-  ScopedStart(const ScopedStart&) = delete;
-  ScopedStart& operator=(const ScopedStart&) = delete;
-  ~ScopedStart() { starts_blocking_call() = before_; }
-
- private:
-  const bool before_;
-};
-
 // Starts a coroutine on this thread, and does not wait for it. Until it ends, the executor's context has work. The
 // coroutine must not throw.
 inline void spawn(const asio::any_io_executor& executor, asio::awaitable<void> coroutine) {
-  // Also if run_blocking() is starting the coroutine that calls this function.
-  const ScopedStart start(ScopedStart::Caller::continues);
   const detail::ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
   // An InlineExecutor does not count as work of its context. The executor that it posts to does.
   const auto posts_to = asio::require(executor, asio::execution::blocking.never);
@@ -113,19 +84,16 @@ Result run_blocking(const asio::any_io_executor& executor, asio::awaitable<Resul
   };
   const auto outcome = std::make_shared<Outcome>();
   const detail::ImmediateExecutor immediate(asio::query(executor, asio::execution::context));
-  {
-    const ScopedStart start(ScopedStart::Caller::blocks);
-    asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
-                   asio::bind_executor(immediate, [outcome](std::exception_ptr error, Result result) {
-                     {
-                       const std::lock_guard lock(outcome->mutex);
-                       outcome->error = std::move(error);
-                       outcome->result = std::move(result);
-                       outcome->done = true;
-                     }
-                     outcome->arrived.notify_one();
-                   }));
-  }
+  asio::co_spawn(asio::any_io_executor(InlineExecutor(executor)), std::move(coroutine),
+                 asio::bind_executor(immediate, [outcome](std::exception_ptr error, Result result) {
+                   {
+                     const std::lock_guard lock(outcome->mutex);
+                     outcome->error = std::move(error);
+                     outcome->result = std::move(result);
+                     outcome->done = true;
+                   }
+                   outcome->arrived.notify_one();
+                 }));
   {
     const SpinBeforeSleep awake;
     SpinBeforeSleep::wait(outcome->done);

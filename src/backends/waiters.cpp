@@ -171,7 +171,7 @@ void Waiters::look_now() {
   {
     const std::lock_guard lock(mutex_);
     before = earliest();
-    looks_.set_all(Clock::now(), [](const Item&) {});
+    looks_.set_all(Clock::now());
   }
   report(before);
 }

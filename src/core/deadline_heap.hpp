@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,11 @@ class DeadlineHeap {
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
   [[nodiscard]] Time earliest() const { return entries_.front().due; }
   [[nodiscard]] const std::shared_ptr<Item>& earliest_item() const { return entries_.front().item; }
+  // The time of an item; nullopt if the heap does not contain it.
+  [[nodiscard]] std::optional<Time> due(const Item& item) const {
+    if (item.heap_place == nowhere) return std::nullopt;
+    return entries_[item.heap_place].due;
+  }
 
   // Adds the item, or moves it to another time.
   void set(const std::shared_ptr<Item>& item, Time due) {
@@ -51,13 +57,9 @@ class DeadlineHeap {
     if (place < entries_.size()) sift(place);
   }
 
-  // Moves all items to the same time, and calls function(item) for each.
-  template <typename Function>
-  void set_all(Time due, Function function) {
-    for (auto& entry : entries_) {
-      entry.due = due;
-      function(*entry.item);
-    }
+  // Moves all items to the same time.
+  void set_all(Time due) {
+    for (auto& entry : entries_) entry.due = due;
   }
 
   // Empties the heap.

@@ -104,12 +104,8 @@ Client::Operation::~Operation() {
   if (--client_.running(purpose_) == 0 && client_.last_operation_ended_) client_.last_operation_ended_->set();
 }
 
-CallLimits Client::limits(std::stop_token stop, steady_clock::time_point now) const {
-  return {std::move(stop), now + operation_timeout_, async::blocking_thread()};
-}
-
-CallLimits Client::disposal_limits() const {
-  return {disposal_stop_.get_token(), steady_clock::now() + operation_timeout_, async::blocking_thread()};
+CallLimits Client::disposal_limits(std::thread::id blocking_thread) const {
+  return {disposal_stop_.get_token(), steady_clock::now() + operation_timeout_, blocking_thread};
 }
 
 std::optional<steady_clock::time_point> Client::disposal_deadline() const {
@@ -223,7 +219,7 @@ asio::awaitable<void> retract_without_throwing(std::shared_ptr<Client> client, a
 // One attempt, for an acquire that the backend granted although it was asked to stop. The client is closing or closed,
 // and does not wait for this.
 asio::awaitable<void> retract_late(std::shared_ptr<Client> client, AcquireRequest request) {
-  const CallLimits limits = client->limits({}, steady_clock::now());
+  const CallLimits limits{{}, steady_clock::now() + client->operation_timeout()};
   try {
     co_await client->checked(client->backend().retract(request, limits), request.key.str(), request.lock_id.view());
   } catch (const LockError& error) {

@@ -67,20 +67,24 @@ class Client : public std::enable_shared_from_this<Client> {
   // One operation of the application: counts as running, and merges the tokens that can stop it.
   class Call {
    public:
-    Call(Client& client, const std::stop_token& stop, const std::stop_token& other_stop = {})
-        : client_(client), operation_(client), stop_{stop, other_stop, client.stop_token()} {}
+    Call(Client& client, const Caller& caller, const std::stop_token& other_stop = {})
+        : client_(client),
+          operation_(client),
+          stop_(caller.stop, other_stop, client.stop_token()),
+          blocking_thread_(caller.blocking_thread) {}
 
     [[nodiscard]] const std::stop_token& stop_token() const noexcept { return stop_.token(); }
     // The limits of one request that is sent now.
     [[nodiscard]] CallLimits limits(
         std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now()) const {
-      return client_.limits(stop_.token(), now);
+      return {stop_.token(), now + client_.operation_timeout_, blocking_thread_};
     }
 
    private:
     Client& client_;
     const Operation operation_;
     const async::AnyStop stop_;
+    const std::thread::id blocking_thread_;
   };
 
   [[nodiscard]] const asio::any_io_executor& executor() const noexcept { return executor_; }
@@ -102,12 +106,12 @@ class Client : public std::enable_shared_from_this<Client> {
     if (lease_observer_ != nullptr) lease_observer_->observe(event);
   }
 
+  [[nodiscard]] std::chrono::milliseconds operation_timeout() const noexcept { return operation_timeout_; }
   // Stopped when closing starts.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
-  // The limits of one operation that starts now.
-  [[nodiscard]] CallLimits limits(std::stop_token stop, std::chrono::steady_clock::time_point now) const;
   // The limits of one cleanup request, which neither the caller's stop token nor stop_token() ends.
-  [[nodiscard]] CallLimits disposal_limits() const;
+  // blocking_thread: that of a destructor that waits for it.
+  [[nodiscard]] CallLimits disposal_limits(std::thread::id blocking_thread = {}) const;
   // Until when the destructor of a lease may wait for the release; nullopt if it must not wait. After one destructor
   // has timed out, no other one waits until the store replies again.
   [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> disposal_deadline() const;
@@ -174,12 +178,12 @@ class Client : public std::enable_shared_from_this<Client> {
   // used there.
   [[nodiscard]] asio::any_io_executor completion_executor() const;
 
-  // Runs a coroutine to its end from blocking code. async_name names the asynchronous function to use on threads that
-  // must not block.
+  // Runs the coroutine that start(caller) returns to its end, from blocking code. async_name names the asynchronous
+  // function to use on threads that must not block.
   template <typename Start>
-  auto block_on(std::string_view async_name, const Start& start) {
+  auto block_on(std::string_view async_name, std::stop_token stop, const Start& start) {
     refuse_blocking(async_name);
-    return async::run_blocking(executor_, start());
+    return async::run_blocking(executor_, start(Caller::blocking(std::move(stop))));
   }
 
   // The client stays open until every reference is gone; dropping the last one closes it.

@@ -26,7 +26,8 @@ void dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
   try {
     if (client->must_not_block()) {
       detail::LeaseState::start_disposal(state);
-    } else if (const auto error = async::run_blocking(client->executor(), detail::LeaseState::dispose(state))) {
+    } else if (const auto error = async::run_blocking(client->executor(),
+                                                      detail::LeaseState::dispose(state, std::this_thread::get_id()))) {
       state->report(*error);
       // dispose() has used up the time for waiting.
       closing = detail::Client::Closing::in_background;
@@ -72,12 +73,14 @@ std::stop_token Lease::lost() const noexcept { return state_ ? state_->lost() : 
 
 bool Lease::extend(std::chrono::milliseconds ttl, std::stop_token stop) {
   if (!state_) return false;
-  return state_->client()->block_on("async_extend", [&] { return detail::extend_lease(state_, ttl, std::move(stop)); });
+  return state_->client()->block_on("async_extend", std::move(stop),
+                                    [&](auto caller) { return detail::extend_lease(state_, ttl, std::move(caller)); });
 }
 
 bool Lease::release(std::stop_token stop) {
   if (!state_) return false;
-  const bool released = state_->client()->block_on("async_release", [&] { return state_->release(std::move(stop)); });
+  const bool released = state_->client()->block_on("async_release", std::move(stop),
+                                                   [&](auto caller) { return state_->release(std::move(caller)); });
   state_->drop_client_if_over(detail::Client::Closing::wait);
   return released;
 }

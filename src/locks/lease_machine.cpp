@@ -1,5 +1,7 @@
 #include "locks/lease_machine.hpp"
 
+#include "core/durations.hpp"
+
 #include <algorithm>
 
 namespace syncguard {
@@ -8,6 +10,8 @@ namespace detail {
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr milliseconds release_pause{5};
 
 }  // namespace
 
@@ -33,42 +37,81 @@ milliseconds LeaseMachine::remaining(Time now) const noexcept {
   return std::chrono::duration_cast<milliseconds>(deadline_ - now);
 }
 
-std::optional<LeaseMachine::Time> LeaseMachine::next_tick() const noexcept {
-  if (state_ != State::held) return std::nullopt;
-  if (renewal_ == Renewal::automatic && !extending_) return std::min(renew_at_, deadline_);
-  return deadline_;
+bool LeaseMachine::lock_was_lost() const noexcept {
+  return release_ == Release::found_loss || (fires_lost_ && release_ != Release::succeeded);
 }
 
-LeaseMachine::Due LeaseMachine::tick(Time now) noexcept {
-  if (state_ != State::held) return Due::nothing;
-  if (now >= deadline_) {
-    lose();
-    return Due::lost;
+bool LeaseMachine::is_counted() const noexcept {
+  return (state_ == State::held || state_ == State::releasing) && !fires_lost_;
+}
+
+std::optional<LeaseMachine::Time> LeaseMachine::next_tick() const noexcept {
+  switch (state_) {
+    case State::granted:  // watched before it is started
+    case State::held:
+      return renews() ? std::min(renew_at_, deadline_) : deadline_;
+    case State::releasing:
+      if (disposal_ == Disposal::postponed) return release_at_;
+      break;
+    case State::lost:
+    case State::over:
+      break;
   }
-  return renewal_ == Renewal::automatic && !extending_ && now >= renew_at_ ? Due::renewal : Due::nothing;
+  return std::nullopt;
+}
+
+LeaseMachine::Actions LeaseMachine::tick(Time now, double (*random)()) noexcept {
+  if (state_ == State::releasing && disposal_ == Disposal::postponed && now >= release_at_) {
+    disposal_ = Disposal::none;
+    return {.start = Actions::Start::release};
+  }
+  if (state_ != State::held) return {};
+  if (now >= deadline_) return lose();
+  if (!renews() || now < renew_at_) return {};
+  postpone_renewal(now, random());
+  if (!take_slot()) return {};
+  return {.start = Actions::Start::renewal};
+}
+
+bool LeaseMachine::take_slot() noexcept {
+  if (slot_ != Slot::free) return false;
+  slot_ = Slot::taken;
+  return true;
+}
+
+void LeaseMachine::free_slot(Time now, double (*random)()) noexcept {
+  // The extend ran out of memory. It may have been sent.
+  if (slot_ == Slot::extending) extend_failed(now, Effect::in_doubt, random());
+  slot_ = Slot::free;
+}
+
+std::optional<LeaseMachine::RenewalRequest> LeaseMachine::renewal(Time now) const noexcept {
+  if (remaining(now) == milliseconds(0)) return std::nullopt;
+  return RenewalRequest{.ttl = ttl_, .timeout = std::max(longest_hold() / 3, milliseconds(1))};
 }
 
 void LeaseMachine::extend_begins(Time sent_at, milliseconds ttl) noexcept {
-  extending_ = true;
+  slot_ = Slot::extending;
   extending_ttl_ = ttl;
   deadline_before_extend_ = deadline_;
   deadline_ = std::min(deadline_, sent_at + ttl);
   latest_expiry_ = std::max(latest_expiry_, sent_at + ttl);
 }
 
-void LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
-  extending_ = false;
+bool LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
+  slot_ = Slot::taken;
   ttl_ = ttl;
   hold(sent_at, std::min(bounded(remaining, ttl), shortest_in_doubt_));
+  return state_ == State::held;
 }
 
-bool LeaseMachine::extend_refused() noexcept {
-  extending_ = false;
+LeaseMachine::Actions LeaseMachine::extend_refused() noexcept {
+  slot_ = Slot::taken;
   return lose();
 }
 
 void LeaseMachine::extend_failed(Time now, Effect effect, double random) noexcept {
-  extending_ = false;
+  slot_ = Slot::taken;
   if (effect == Effect::none) {
     deadline_ = deadline_before_extend_;
   } else {
@@ -82,20 +125,65 @@ void LeaseMachine::postpone_renewal(Time now, double random) noexcept {
   renew_at_ = now + std::chrono::duration_cast<Time::duration>(pause * (0.5 + random / 2));
 }
 
-void LeaseMachine::release_begins() noexcept {
-  if (state_ != State::over) state_ = State::releasing;
-}
-
-bool LeaseMachine::closed() noexcept {
-  const bool fire = lose();
-  state_ = State::over;
-  return fire;
-}
-
-bool LeaseMachine::lose() noexcept {
-  if (state_ != State::held) return false;
-  state_ = State::lost;
+bool LeaseMachine::release_begins(ReleasedBy by) noexcept {
+  if (state_ == State::over) return false;
+  state_ = State::releasing;
+  if (by == ReleasedBy::destructor) disposal_ = Disposal::running;
   return true;
+}
+
+LeaseMachine::Actions LeaseMachine::released() noexcept {
+  release_ = Release::succeeded;
+  return end();
+}
+
+LeaseMachine::Actions LeaseMachine::release_refused() noexcept {
+  auto actions = end();
+  if (release_ != Release::in_doubt) {
+    release_ = Release::found_loss;
+    actions.report_loss = actions.report_end;
+  }
+  return actions;
+}
+
+void LeaseMachine::release_failed(Effect effect) noexcept {
+  if (effect == Effect::in_doubt) release_ = Release::in_doubt;
+}
+
+std::chrono::nanoseconds LeaseMachine::release_delay(Time now, int failures, double random) const noexcept {
+  return std::min<std::chrono::nanoseconds>(core::retry_delay(WaitOptions{}, failures, random), latest_expiry_ - now);
+}
+
+LeaseMachine::Actions LeaseMachine::release_postponed(Time now) noexcept {
+  if (state_ == State::over) return {};
+  if (!may_be_locked(now)) return end();
+  state_ = State::releasing;
+  disposal_ = Disposal::postponed;
+  release_at_ = now + release_pause;
+  return {};
+}
+
+LeaseMachine::Actions LeaseMachine::end() noexcept {
+  const Actions actions{.report_end = is_counted()};
+  state_ = State::over;
+  return actions;
+}
+
+LeaseMachine::Actions LeaseMachine::client_closed() noexcept {
+  if (state_ == State::over || disposal_ == Disposal::running) return {};
+  const bool fire = state_ == State::held;
+  auto actions = end();
+  actions.start = Actions::Start::release;
+  actions.fire_lost = fire;
+  fires_lost_ = fires_lost_ || fire;
+  return actions;
+}
+
+LeaseMachine::Actions LeaseMachine::lose() noexcept {
+  if (state_ != State::held) return {};
+  state_ = State::lost;
+  fires_lost_ = true;
+  return {.fire_lost = true, .report_loss = true, .report_end = true};
 }
 
 }  // namespace detail

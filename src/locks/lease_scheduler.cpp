@@ -18,6 +18,13 @@ namespace syncguard {
 inline namespace v0_1 {
 namespace detail {
 
+namespace {
+
+// When a lease is due whose lock the store has lost, until the lease is told. The machine asks for no such time.
+constexpr auto store_lost_lock = LeaseScheduler::Time::min();
+
+}  // namespace
+
 // Shared with the thread, which outlives the scheduler if the last reference to the client is dropped there.
 struct LeaseScheduler::State {
   explicit State(std::optional<asio::any_io_executor> executor) : kept_busy(std::move(executor)) {}
@@ -36,7 +43,7 @@ struct LeaseScheduler::State {
     const auto now = BootClock::now();
     while (!leases.empty() && leases.earliest() <= now) {
       auto lease = leases.earliest_item();
-      const bool gone = std::exchange(lease->is_gone, false);
+      const bool gone = leases.earliest() == store_lost_lock;
       // Moved to the end, not removed: the lease sets its next due time.
       leases.set(lease, Time::max());
       calls_lease = true;
@@ -143,7 +150,7 @@ bool LeaseScheduler::schedule(const std::shared_ptr<LeaseState>& lease, Time due
     work = asio::prefer(*state_->kept_busy, asio::execution::outstanding_work.tracked);
   }
   // A loss must not be moved to a later time.
-  const Time next = lease->is_gone ? Time::min() : due;
+  const Time next = state_->leases.due(*lease) == store_lost_lock ? store_lost_lock : due;
   state_->leases.set(lease, next);
   if (work) state_->work = std::move(work);
   state_->arm_by(next);
@@ -162,8 +169,8 @@ std::function<void()> LeaseScheduler::locks_are_gone() const {
     if (!state) return;
     const std::lock_guard lock(state->mutex);
     if (state->leases.empty()) return;
-    state->leases.set_all(Time::min(), [](LeaseState& lease) { lease.is_gone = true; });
-    state->arm_by(Time::min());
+    state->leases.set_all(store_lost_lock);
+    state->arm_by(store_lost_lock);
   };
 }
 

@@ -20,9 +20,6 @@ namespace {
 // How often closing checks whether lost() has fired: a stop_source notifies only its callbacks, and those may block.
 constexpr std::chrono::milliseconds lost_check{1};
 
-// How long after a destructor ran out of memory its release is started again.
-constexpr std::chrono::milliseconds dispose_retry{5};
-
 }  // namespace
 
 class LeaseState::Loss final : public async::CallbackThreads::Callback {
@@ -49,18 +46,18 @@ LeaseState::LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Cal
 
 LeaseState::~LeaseState() {
   // Still held if the application's executor stopped before the lock was released.
-  if (!client_->is_forked()) count_end();
+  if (!client_->is_forked()) apply(machine_.end());
 }
 
 bool LeaseState::start() {
   const std::lock_guard lock(mutex_);
   if (!client_->scheduler().schedule(shared_from_this(), machine_.next_tick().value_or(LeaseScheduler::Time::max()))) {
-    machine_.end();
+    apply(machine_.end());
     return false;
   }
   client_->add_reference();
   keeps_client_open_ = true;
-  counts_as_held_ = true;
+  machine_.started();
   if (auto* const counters = client_->counters()) counters->lease_begins();
   return true;
 }
@@ -103,15 +100,9 @@ BootClock::time_point LeaseState::deadline() const noexcept {
   return machine_.deadline();
 }
 
-std::chrono::steady_clock::time_point LeaseState::steady_expiry() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(machine_.latest_expiry() - BootClock::now());
-}
-
 bool LeaseState::lock_was_lost() const noexcept {
   const std::lock_guard lock(mutex_);
-  return release_found_no_lock_ || (fires_lost_ && !released_);
+  return machine_.lock_was_lost();
 }
 
 bool LeaseState::is_over() const noexcept {
@@ -124,7 +115,7 @@ std::stop_token LeaseState::lost() const noexcept { return loss_->token(); }
 
 bool LeaseState::loss_is_untold() const noexcept {
   const std::lock_guard lock(mutex_);
-  return fires_lost_ && !loss_->token().stop_requested();
+  return machine_.fires_lost() && !loss_->token().stop_requested();
 }
 
 void LeaseState::reschedule() noexcept {
@@ -133,55 +124,36 @@ void LeaseState::reschedule() noexcept {
     client_->scheduler().remove(*this);
     return;
   }
-  const auto next = disposes_later_ ? BootClock::now() + dispose_retry : machine_.next_tick();
-  client_->scheduler().schedule(shared_from_this(), next.value_or(LeaseScheduler::Time::max()));
+  client_->scheduler().schedule(shared_from_this(), machine_.next_tick().value_or(LeaseScheduler::Time::max()));
 }
 
 void LeaseState::tick() noexcept {
+  using Start = LeaseMachine::Actions::Start;
   std::unique_lock lock(mutex_);
-  if (std::exchange(disposes_later_, false)) {
-    reschedule();
-    lock.unlock();
-    try {
-      asio::post(client_->executor(), [self = shared_from_this()] { start_disposal(self); });
-    } catch (...) {
-      dispose_later();
-    }
+  const auto actions = machine_.tick(BootClock::now(), core::random_fraction);
+  apply(actions, EventReason::expired);
+  if (actions.start == Start::renewal) {
+    start_renewal(std::move(lock));
     return;
   }
-  const auto now = BootClock::now();
-  switch (machine_.tick(now)) {
-    case LeaseMachine::Due::nothing:
-      break;
-    case LeaseMachine::Due::lost:
-      fire_lost();
-      count_loss(EventReason::expired);
-      reschedule();
-      lock.unlock();
-      drop_client_soon();
-      return;
-    case LeaseMachine::Due::renewal:
-      // If the renewal cannot start, the next one is due then.
-      machine_.postpone_renewal(now, core::random_fraction());
-      if (turn_taken_) break;  // a request of the application is pending and reschedules when it ends
-      start_renewal(std::move(lock));
-      return;
-  }
   reschedule();
+  lock.unlock();
+  if (actions.fire_lost) drop_client_soon();
+  if (actions.start != Start::release) return;
+  try {
+    asio::post(client_->executor(), [self = shared_from_this()] { start_disposal(self); });
+  } catch (...) {
+    dispose_later();
+  }
 }
 
 void LeaseState::lock_is_gone() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    const bool lost = machine_.gone();
-    if (lost) {
-      fire_lost();
-      count_loss(EventReason::not_found);
-    }
-    reschedule();
-    if (!lost) return;
-  }
-  drop_client_soon();
+  std::unique_lock lock(mutex_);
+  const auto actions = machine_.lock_is_gone();
+  apply(actions, EventReason::not_found);
+  reschedule();
+  lock.unlock();
+  if (actions.fire_lost) drop_client_soon();
 }
 
 void LeaseState::drop_client_soon() noexcept {
@@ -192,19 +164,10 @@ void LeaseState::drop_client_soon() noexcept {
   }
 }
 
-void LeaseState::fire_lost() noexcept {
-  fires_lost_ = true;
-  client_->notify_lost(loss_);
-}
-
-void LeaseState::count_loss(EventReason reason) noexcept {
-  if (!counts_as_held_) return;
-  observe(EventType::lost, Outcome::failed(reason), BootClock::now() - sent_at_);
-  count_end();
-}
-
-void LeaseState::count_end() noexcept {
-  if (!std::exchange(counts_as_held_, false)) return;
+void LeaseState::apply(const LeaseMachine::Actions& actions, EventReason why_lost) noexcept {
+  if (actions.fire_lost) client_->notify_lost(loss_);
+  if (actions.report_loss) observe(EventType::lost, Outcome::failed(why_lost), BootClock::now() - sent_at_);
+  if (!actions.report_end) return;
   if (client_->is_observed()) observe(EventType::held, {}, BootClock::now() - sent_at_);
   if (auto* const counters = client_->counters()) counters->lease_ends();
 }
@@ -214,16 +177,16 @@ void LeaseState::observe(EventType type, const Outcome& outcome, std::chrono::na
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Turns
+// The slot for the request
 
-class LeaseState::Turn {
+class LeaseState::RequestSlot {
  public:
-  // The turn is taken.
-  explicit Turn(std::shared_ptr<LeaseState> lease) noexcept : lease_(std::move(lease)) {}
-  Turn(Turn&&) noexcept = default;
-  Turn& operator=(Turn&&) = delete;
-  ~Turn() {
-    if (lease_) lease_->end_turn();
+  // The slot is taken.
+  explicit RequestSlot(std::shared_ptr<LeaseState> lease) noexcept : lease_(std::move(lease)) {}
+  RequestSlot(RequestSlot&&) noexcept = default;
+  RequestSlot& operator=(RequestSlot&&) = delete;
+  ~RequestSlot() {
+    if (lease_) lease_->free_slot();
   }
 
   [[nodiscard]] LeaseState& lease() const noexcept { return *lease_; }
@@ -232,36 +195,34 @@ class LeaseState::Turn {
   std::shared_ptr<LeaseState> lease_;
 };
 
-std::optional<LeaseMachine::State> LeaseState::try_take_turn() {
+std::optional<LeaseMachine::State> LeaseState::try_take_slot() {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(turn_taken_, true)) return std::nullopt;
+  if (!machine_.take_slot()) return std::nullopt;
   return machine_.state();
 }
 
-asio::awaitable<LeaseMachine::State> LeaseState::take_turn(const CallLimits& limits) {
+asio::awaitable<LeaseMachine::State> LeaseState::take_slot(const CallLimits& limits) {
   for (;;) {
-    std::optional<async::Event> end;
+    std::optional<async::Event> freed;
     {
       const std::lock_guard lock(mutex_);
-      if (!std::exchange(turn_taken_, true)) co_return machine_.state();
-      if (!turn_ends_) turn_ends_.emplace();
-      end = turn_ends_;
+      if (machine_.take_slot()) co_return machine_.state();
+      if (!slot_is_free_) slot_is_free_.emplace();
+      freed = slot_is_free_;
     }
     try {
-      co_await end->wait(limits, "timed out waiting for another request of the same lease");
+      co_await freed->wait(limits, "timed out waiting for another request of the same lease");
     } catch (const LockError& error) {
       throw error.about(key_.str(), id_.view());
     }
   }
 }
 
-void LeaseState::end_turn() noexcept {
+void LeaseState::free_slot() noexcept {
   if (client_->is_forked()) return;  // the fork may have copied the mutex locked
   const std::lock_guard lock(mutex_);
-  turn_taken_ = false;
-  // The extend ran out of memory. It may have been sent.
-  if (machine_.is_extending()) machine_.extend_failed(BootClock::now(), Effect::in_doubt, core::random_fraction());
-  if (const auto end = std::exchange(turn_ends_, std::nullopt)) end->set();
+  machine_.free_slot(BootClock::now(), core::random_fraction);
+  if (const auto freed = std::exchange(slot_is_free_, std::nullopt)) freed->set();
   reschedule();
 }
 
@@ -296,9 +257,7 @@ asio::awaitable<LeaseState::ExtendResult> LeaseState::send_extend(std::chrono::m
   std::unique_lock lock(mutex_);
   if (const auto* extended = std::get_if<Extended>(&*reply)) {
     expires_at_ = extended->expires_at;
-    machine_.extended(sent_at, extended->remaining, ttl);
-    // The lease may have been detached or lost before this reply arrived; that takes precedence.
-    const bool held = machine_.state() == LeaseMachine::State::held;
+    const bool held = machine_.extended(sent_at, extended->remaining, ttl);
     const auto deadline = machine_.deadline();
     lock.unlock();
     if (held && callbacks_->on_extended) {
@@ -309,39 +268,35 @@ asio::awaitable<LeaseState::ExtendResult> LeaseState::send_extend(std::chrono::m
     co_return ExtendResult{held, std::nullopt};
   }
   const auto refusal = reason_of(std::get<Missing>(*reply));
-  const bool lost = machine_.extend_refused();
-  if (lost) {
-    fire_lost();
-    count_loss(refusal);
-  }
+  const auto actions = machine_.extend_refused();
+  apply(actions, refusal);
   lock.unlock();
-  if (lost) drop_client(Client::Closing::in_background);
+  if (actions.fire_lost) drop_client(Client::Closing::in_background);
   co_return ExtendResult{false, refusal};
 }
 
 void LeaseState::start_renewal(std::unique_lock<std::mutex> lock) noexcept {
-  turn_taken_ = true;
-  Turn turn(shared_from_this());
+  RequestSlot slot(shared_from_this());
   try {
     renewal_stop_ = std::stop_source();
     auto stop = renewal_stop_.get_token();
     // The deadline counts even if the executor never runs the renewal.
     reschedule();
     lock.unlock();
-    asio::post(client_->executor(), [turn = std::move(turn), stop = std::move(stop)]() mutable {
-      const auto executor = turn.lease().client_->executor();
+    asio::post(client_->executor(), [slot = std::move(slot), stop = std::move(stop)]() mutable {
+      const auto executor = slot.lease().client_->executor();
       try {
-        async::spawn(executor, renew(std::move(turn), std::move(stop)));
+        async::spawn(executor, renew(std::move(slot), std::move(stop)));
       } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the next renewal is scheduled
       }
     });
   } catch (...) {
-    if (lock) lock.unlock();  // before the turn ends
+    if (lock) lock.unlock();  // before the slot is freed
   }
 }
 
-asio::awaitable<void> LeaseState::renew(Turn turn, std::stop_token stop) {
-  auto* const self = &turn.lease();
+asio::awaitable<void> LeaseState::renew(RequestSlot slot, std::stop_token stop) {
+  auto* const self = &slot.lease();
   const auto start = std::chrono::steady_clock::now();
   const auto observe = [&](const Outcome& outcome) {
     self->observe(EventType::renewed, outcome, std::chrono::steady_clock::now() - start);
@@ -349,17 +304,14 @@ asio::awaitable<void> LeaseState::renew(Turn turn, std::stop_token stop) {
   try {
     const Client::Call call(*self->client_, stop);
     CallLimits limits = call.limits();
-    std::chrono::milliseconds ttl{};
+    std::optional<LeaseMachine::RenewalRequest> renewal;
     {
       const std::lock_guard lock(self->mutex_);
-      // The executor may have been blocked for long: a lock must not be extended that is no longer held.
-      if (self->machine_.remaining(BootClock::now()) == std::chrono::milliseconds(0)) co_return;
-      ttl = self->machine_.ttl();
-      // One slow renewal must not use up the time for retries.
-      limits.deadline =
-          std::min(limits.deadline, start + std::max(self->machine_.longest_hold() / 3, std::chrono::milliseconds(1)));
+      renewal = self->machine_.renewal(BootClock::now());
     }
-    const auto result = co_await self->send_extend(ttl, limits);
+    if (!renewal) co_return;
+    limits.deadline = std::min(limits.deadline, start + renewal->timeout);
+    const auto result = co_await self->send_extend(renewal->ttl, limits);
     observe(result.refusal ? Outcome::failed(*result.refusal) : Outcome{});
   } catch (const LockError& error) {
     // A renewal that is aborted makes way for a release.
@@ -379,28 +331,26 @@ void LeaseState::warn_about_renewal(const LockError& error) const noexcept {
   }
 }
 
-asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, std::stop_token stop) {
+asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, Caller caller) {
   core::validate_ttl(ttl);
   if (!client_->is_forked()) {
     // Checked before the client is used: a lost lease may have been the last to keep its client open.
     const std::lock_guard lock(mutex_);
     if (machine_.state() != LeaseMachine::State::held) co_return false;
   }
-  const Client::Call call(*client_, stop);
+  const Client::Call call(*client_, caller);
   const CallLimits limits = call.limits();
-  const auto state = co_await take_turn(limits);
-  const Turn turn(shared_from_this());
+  const auto state = co_await take_slot(limits);
+  const RequestSlot slot(shared_from_this());
   if (state != LeaseMachine::State::held) co_return false;
   co_return (co_await send_extend(ttl, limits)).held;
 }
 
-bool LeaseState::begin_release(ReleasedBy by) {
+bool LeaseState::begin_release(LeaseMachine::ReleasedBy by) {
   std::stop_source renewal(std::nostopstate);
   {
     const std::lock_guard lock(mutex_);
-    if (machine_.state() == LeaseMachine::State::over) return false;
-    machine_.release_begins();
-    if (by == ReleasedBy::destructor) disposing_ = true;
+    if (!machine_.release_begins(by)) return false;
     renewal = renewal_stop_;
   }
   // Without the mutex, because request_stop() runs stop callbacks.
@@ -413,70 +363,73 @@ asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
     const auto reply =
         co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
     const std::lock_guard lock(mutex_);
-    machine_.end();
-    released_ = std::holds_alternative<Released>(reply);
-    release_found_no_lock_ = !released_ && !release_in_doubt_;
-    if (release_found_no_lock_) count_loss(reason_of(std::get<Missing>(reply)));
-    count_end();
-    co_return released_;
+    if (const auto* missing = std::get_if<Missing>(&reply)) {
+      apply(machine_.release_refused(), reason_of(*missing));
+      co_return false;
+    }
+    apply(machine_.released());
+    co_return true;
   } catch (const LockError& error) {
     const std::lock_guard lock(mutex_);
-    release_in_doubt_ = release_in_doubt_ || error.in_doubt();
+    machine_.release_failed(error.in_doubt() ? Effect::in_doubt : Effect::none);
     throw;
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    release_in_doubt_ = true;
+    machine_.release_failed(Effect::in_doubt);
     throw;
   }
 }
 
-asio::awaitable<bool> LeaseState::release(std::stop_token stop) {
+asio::awaitable<bool> LeaseState::release(Caller caller) {
   client_->refuse_in_child();  // before the mutex is used, which a fork may have copied locked
-  if (!begin_release(ReleasedBy::holder)) co_return false;
+  if (!begin_release(LeaseMachine::ReleasedBy::holder)) co_return false;
   try {
-    const Client::Call call(*client_, stop);
+    const Client::Call call(*client_, caller);
     const CallLimits limits = call.limits();
-    auto state = try_take_turn();
-    if (!state) state = co_await take_turn(limits);
-    const Turn turn(shared_from_this());
+    auto state = try_take_slot();
+    if (!state) state = co_await take_slot(limits);
+    const RequestSlot slot(shared_from_this());
     if (state == LeaseMachine::State::over) co_return false;
     co_return co_await send_release(limits);
   } catch (const LockError& error) {
     // A lost lease does not keep its client open. If the client is closed by then, its holder has already been notified
     // of the loss.
-    if (error.code() != ErrorCode::aborted || stop.stop_requested() || !lock_was_lost()) throw;
+    if (error.code() != ErrorCode::aborted || caller.stop.stop_requested() || !lock_was_lost()) throw;
     co_return false;
   }
 }
 
-asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono::steady_clock::time_point until) {
+asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono::steady_clock::time_point until,
+                                                                    std::thread::id blocking_thread) {
   using std::chrono::steady_clock;
   const bool waiting = until != steady_clock::time_point::max();
   std::optional<LockError> failure;
   for (int retry = 1;; ++retry) {
-    CallLimits limits = client_->disposal_limits();
+    CallLimits limits = client_->disposal_limits(blocking_thread);
     limits.deadline = std::min(limits.deadline, until);
     try {
-      const auto state = co_await take_turn(limits);
-      const Turn turn(shared_from_this());
+      const auto state = co_await take_slot(limits);
+      const RequestSlot slot(shared_from_this());
       if (state == LeaseMachine::State::over) co_return std::nullopt;
       co_await send_release(limits);
       const std::lock_guard lock(mutex_);
       failure = std::nullopt;
-      if (release_found_no_lock_) failure = lock_lost();
+      if (machine_.release_found_loss()) failure = lock_lost();
       break;
     } catch (const LockError& error) {
       // The store's error is more helpful than "the client was closed".
       if (!failure || error.code() != ErrorCode::aborted) failure = error;
       if (!error.retryable()) break;
     }
+    if (const std::lock_guard lock(mutex_); !machine_.may_be_locked(BootClock::now())) break;
     const auto now = steady_clock::now();
-    const auto expiry = steady_expiry();
-    if (now >= expiry) break;
     if (now >= until || (waiting && client_->releases_in_background())) co_return failure;
-    const auto delay = std::chrono::duration_cast<steady_clock::duration>(
-        core::retry_delay(WaitOptions{}, retry, client_->random(*callbacks_)));
-    const auto next = std::min(std::min(now + delay, until), expiry);
+    const double random = client_->random(*callbacks_);
+    auto next = until;
+    {
+      const std::lock_guard lock(mutex_);
+      next = std::min(next, now + machine_.release_delay(BootClock::now(), retry, random));
+    }
     const auto result = co_await async::sleep_until(next, limits.stop);
     if (result == async::WaitResult::stopped) break;
   }
@@ -484,7 +437,8 @@ asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono:
   co_return failure;
 }
 
-asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<LeaseState> self) {
+asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<LeaseState> self,
+                                                              std::thread::id blocking_thread) {
   const auto until = self->client_->disposal_deadline();
   if (!until) {
     start_disposal(self);
@@ -493,8 +447,8 @@ asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<Le
   try {
     // Created before begin_release(), so that closing waits for this release.
     const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
-    if (!self->begin_release(ReleasedBy::destructor)) co_return std::nullopt;
-    auto failure = co_await self->release_until(*until);
+    if (!self->begin_release(LeaseMachine::ReleasedBy::destructor)) co_return std::nullopt;
+    auto failure = co_await self->release_until(*until, blocking_thread);
     if (!self->is_over()) {
       self->client_->disposal_timed_out();
       async::spawn(self->client_->executor(), retry_release(self));
@@ -509,7 +463,7 @@ asio::awaitable<std::optional<LockError>> LeaseState::dispose(std::shared_ptr<Le
 asio::awaitable<void> LeaseState::dispose_in_background(std::shared_ptr<LeaseState> self) {
   try {
     const Client::Operation operation(*self->client_, Client::Operation::Purpose::cleanup);
-    if (!self->begin_release(ReleasedBy::destructor)) co_return;
+    if (!self->begin_release(LeaseMachine::ReleasedBy::destructor)) co_return;
     if (const auto failure = co_await self->release_until(std::chrono::steady_clock::time_point::max())) {
       self->client_->notify([self, error = *failure] { self->report(error); });
     }
@@ -529,16 +483,7 @@ void LeaseState::start_disposal(const std::shared_ptr<LeaseState>& self) noexcep
 
 void LeaseState::dispose_later() noexcept {
   const std::lock_guard lock(mutex_);
-  // Closing must release the lock if this has not happened by then.
-  disposing_ = false;
-  machine_.release_begins();
-  if (machine_.state() == LeaseMachine::State::over) return;
-  if (BootClock::now() < machine_.latest_expiry()) {
-    disposes_later_ = true;
-  } else {
-    machine_.end();
-    count_end();
-  }
+  apply(machine_.release_postponed(BootClock::now()));
   reschedule();
 }
 
@@ -555,31 +500,27 @@ asio::awaitable<void> LeaseState::retry_release(std::shared_ptr<LeaseState> self
 
 void LeaseState::end() {
   const std::lock_guard lock(mutex_);
-  machine_.end();
-  count_end();
+  apply(machine_.end());
   reschedule();
 }
 
 void LeaseState::detach() {
-  begin_release(ReleasedBy::holder);
+  begin_release(LeaseMachine::ReleasedBy::holder);
   end();
 }
 
 LeaseState::AtClose LeaseState::client_closes() noexcept {
   const std::lock_guard lock(mutex_);
-  // The destructor of the Lease releases the lock, and closing waits for it.
-  if (disposing_ || machine_.state() == LeaseMachine::State::over) return AtClose::nothing;
-  disposes_later_ = false;
-  if (machine_.closed()) fire_lost();
-  count_end();
-  return AtClose::release;
+  const auto actions = machine_.client_closed();
+  apply(actions);
+  return actions.start == LeaseMachine::Actions::Start::release ? AtClose::release : AtClose::nothing;
 }
 
 asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
   try {
     co_await lost_fired(limits);
-    (void)co_await take_turn(limits);
-    const Turn turn(shared_from_this());
+    (void)co_await take_slot(limits);
+    const RequestSlot slot(shared_from_this());
     co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
   } catch (const LockError& error) {
     client_->notify([self = shared_from_this(), error] { self->report(error); });
@@ -589,7 +530,7 @@ asio::awaitable<void> LeaseState::release_for_close(const CallLimits& limits) {
 asio::awaitable<void> LeaseState::lost_fired(const CallLimits& limits) {
   {
     const std::lock_guard lock(mutex_);
-    if (!fires_lost_) co_return;
+    if (!machine_.fires_lost()) co_return;
   }
   while (!loss_->token().stop_requested()) {
     if (std::chrono::steady_clock::now() >= limits.deadline) {

@@ -1,4 +1,4 @@
-// The state of a Lease: its LeaseMachine, and the requests that the machine asks for.
+// Drives the LeaseMachine of a Lease: does its requests, timers, callbacks and metrics. All rules are in the machine.
 #pragma once
 
 #include "async/event.hpp"
@@ -23,7 +23,7 @@ inline namespace v0_1 {
 namespace detail {
 
 // Thread-safe: calls of the application, renewals and the closing of the client may run concurrently. One request is in
-// flight at a time; others wait for their turn.
+// flight at a time; others wait for its slot.
 class LeaseState : public std::enable_shared_from_this<LeaseState> {
  public:
   struct Grant {
@@ -52,8 +52,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   [[nodiscard]] BootClock::time_point deadline() const noexcept;
   [[nodiscard]] bool is_over() const noexcept;
   [[nodiscard]] std::stop_token lost() const noexcept;
-  // Whether the lock was gone before it was released: the release found it gone, or lost() fired and no later release
-  // succeeded.
+  // See LeaseMachine.
   [[nodiscard]] bool lock_was_lost() const noexcept;
 
   // Called by the scheduler. Neither needs memory to tell a loss.
@@ -61,11 +60,12 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   // The store has lost the lock.
   void lock_is_gone() noexcept;
 
-  asio::awaitable<bool> extend(std::chrono::milliseconds ttl, std::stop_token stop);
-  asio::awaitable<bool> release(std::stop_token stop);
+  asio::awaitable<bool> extend(std::chrono::milliseconds ttl, Caller caller);
+  asio::awaitable<bool> release(Caller caller);
   // Releases as the destructor of a Lease does: retries after transient errors for as long as a destructor may wait
   // (Client::disposal_deadline), then continues in the background. Returns the error to report, if any.
-  static asio::awaitable<std::optional<LockError>> dispose(std::shared_ptr<LeaseState> self);
+  static asio::awaitable<std::optional<LockError>> dispose(std::shared_ptr<LeaseState> self,
+                                                           std::thread::id blocking_thread = {});
   // The same without waiting: retries until the lease's deadline, and reports the error itself.
   static void start_disposal(const std::shared_ptr<LeaseState>& self) noexcept;
   // The same a little later, because there is no memory for it now.
@@ -91,51 +91,46 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
 
   // Owned by LeaseScheduler.
   std::size_t heap_place = static_cast<std::size_t>(-1);
-  bool is_gone = false;  // the store has lost the lock, and the lease does not know it yet
 
  private:
   // The right to have the lease's only request in flight. Keeps the lease alive.
-  class Turn;
+  class RequestSlot;
   // Tells the loss. Allocated with the lease, because the loss must be told even if there is no memory.
   class Loss;
-  // Waits for the turn. Returns the state of the lease when the turn begins.
-  asio::awaitable<LeaseMachine::State> take_turn(const CallLimits& limits);
-  // The same without waiting, and cheaper, because this is not a coroutine: nullopt if the turn is taken.
-  std::optional<LeaseMachine::State> try_take_turn();
-  void end_turn() noexcept;
+  // Waits for the slot. Returns the state of the lease when the slot is taken.
+  asio::awaitable<LeaseMachine::State> take_slot(const CallLimits& limits);
+  // The same without waiting, and cheaper, because this is not a coroutine: nullopt if another request has the slot.
+  std::optional<LeaseMachine::State> try_take_slot();
+  void free_slot() noexcept;
 
+  // The machine has taken the slot for it.
   void start_renewal(std::unique_lock<std::mutex> lock) noexcept;
-  static asio::awaitable<void> renew(Turn turn, std::stop_token stop);
+  static asio::awaitable<void> renew(RequestSlot slot, std::stop_token stop);
   void warn_about_renewal(const LockError& error) const noexcept;
   struct ExtendResult {
     bool held;
     std::optional<EventReason> refusal;
   };
   static asio::awaitable<void> dispose_in_background(std::shared_ptr<LeaseState> self);
-  // These two require the turn.
+  // These two require the slot.
   asio::awaitable<ExtendResult> send_extend(std::chrono::milliseconds ttl, const CallLimits& limits);
   asio::awaitable<bool> send_release(const CallLimits& limits);
   // Afterwards the lease is over, unless the last error was transient and the lease's deadline has not passed.
-  asio::awaitable<std::optional<LockError>> release_until(std::chrono::steady_clock::time_point until);
+  asio::awaitable<std::optional<LockError>> release_until(std::chrono::steady_clock::time_point until,
+                                                          std::thread::id blocking_thread = {});
   static asio::awaitable<void> retry_release(std::shared_ptr<LeaseState> self);
 
   // Ends renewal. Returns false if the lease is over.
-  enum class ReleasedBy { holder, destructor };
-  bool begin_release(ReleasedBy by);
+  bool begin_release(LeaseMachine::ReleasedBy by);
   asio::awaitable<void> lost_fired(const CallLimits& limits);
-  // When the store certainly holds the lock no longer, on the steady clock.
-  [[nodiscard]] std::chrono::steady_clock::time_point steady_expiry() const noexcept;
   // Drops the client on its executor: the scheduler's thread must not close it.
   void drop_client_soon() noexcept;
   void end();
   void observe(EventType type, const Outcome& outcome, std::chrono::nanoseconds duration) const noexcept;
-  // These four require mutex_.
+  // These two require mutex_.
   void reschedule() noexcept;
-  void fire_lost() noexcept;
-  // Reports the loss, unless the lease was no longer held.
-  void count_loss(EventReason reason) noexcept;
-  // Reports how long the lease was held. Later calls do nothing.
-  void count_end() noexcept;
+  // Fires lost() and reports to the metrics. The caller starts requests. why_lost is used only if a loss is reported.
+  void apply(const LeaseMachine::Actions& actions, EventReason why_lost = EventReason::expired) noexcept;
 
   const std::shared_ptr<Client> client_;
   const std::shared_ptr<const Callbacks> callbacks_;
@@ -148,16 +143,10 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   mutable std::mutex mutex_;
   Timestamp expires_at_;
   LeaseMachine machine_;
-  bool turn_taken_ = false;
+  // Whether the lease has one of the client's references. Not a rule of the machine: a destroyed Lease gives it back
+  // even while its release continues in the background.
   bool keeps_client_open_ = false;
-  bool counts_as_held_ = false;
-  bool fires_lost_ = false;        // or has fired it
-  bool disposing_ = false;         // the destructor of the Lease is releasing it
-  bool disposes_later_ = false;    // the scheduler starts that
-  bool release_in_doubt_ = false;  // if the lock is gone, an earlier release may have removed it
-  bool released_ = false;
-  bool release_found_no_lock_ = false;
-  std::optional<async::Event> turn_ends_;  // set when the turn ends
+  std::optional<async::Event> slot_is_free_;  // exists while a request waits for the slot
   // Stops the pending renewal.
   std::stop_source renewal_stop_{std::nostopstate};
 };

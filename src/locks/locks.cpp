@@ -92,38 +92,45 @@ void Locks::close() const {
 }
 
 TryResult Locks::try_acquire(const Key& key, TryOptions options, std::stop_token stop) const {
-  auto lease = client_->block_on(
-      "async_try_acquire", [&] { return detail::try_acquire(client_, callbacks_, key, options, std::move(stop)); });
+  auto lease = client_->block_on("async_try_acquire", std::move(stop), [&](auto caller) {
+    return detail::try_acquire(client_, callbacks_, key, options, std::move(caller));
+  });
   detail::LeaseAccess::deliver(lease);
   return lease;
 }
 
 Lease Locks::acquire(const Key& key, AcquireOptions options, std::stop_token stop) const {
   const auto wait_stop = detail::take_wait_stop(options);
-  auto lease = client_->block_on(
-      "async_acquire", [&] { return detail::acquire(client_, callbacks_, key, options, std::move(stop), wait_stop); });
+  auto lease = client_->block_on("async_acquire", std::move(stop), [&](auto caller) {
+    return detail::acquire(client_, callbacks_, key, options, std::move(caller), wait_stop);
+  });
   detail::LeaseAccess::deliver(lease);
   return lease;
 }
 
 bool Locks::release(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_release", [&] { return detail::release(client_, id, std::move(stop)); });
+  return client_->block_on("async_release", std::move(stop),
+                           [&](auto caller) { return detail::release(client_, id, std::move(caller)); });
 }
 
 std::optional<Timestamp> Locks::extend(const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop) const {
-  return client_->block_on("async_extend", [&] { return detail::extend(client_, id, ttl, std::move(stop)); });
+  return client_->block_on("async_extend", std::move(stop),
+                           [&](auto caller) { return detail::extend(client_, id, ttl, std::move(caller)); });
 }
 
 bool Locks::is_locked(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_is_locked", [&] { return detail::is_locked(client_, key, std::move(stop)); });
+  return client_->block_on("async_is_locked", std::move(stop),
+                           [&](auto caller) { return detail::is_locked(client_, key, std::move(caller)); });
 }
 
 std::optional<LockInfo> Locks::lookup(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_lookup", [&] { return detail::lookup(client_, key, std::move(stop)); });
+  return client_->block_on("async_lookup", std::move(stop),
+                           [&](auto caller) { return detail::lookup(client_, key, std::move(caller)); });
 }
 
 std::optional<LockInfo> Locks::lookup(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_lookup", [&] { return detail::lookup(client_, id, std::move(stop)); });
+  return client_->block_on("async_lookup", std::move(stop),
+                           [&](auto caller) { return detail::lookup(client_, id, std::move(caller)); });
 }
 
 std::optional<LockInfo> Locks::get_by_key(const Key& key, std::stop_token stop) const {
@@ -135,15 +142,18 @@ std::optional<LockInfo> Locks::get_by_id(const LockId& id, std::stop_token stop)
 }
 
 bool Locks::owns(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_owns", [&] { return detail::owns(client_, id, std::move(stop)); });
+  return client_->block_on("async_owns", std::move(stop),
+                           [&](auto caller) { return detail::owns(client_, id, std::move(caller)); });
 }
 
 std::optional<LockRecord> Locks::get_by_key_raw(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_get_by_key_raw", [&] { return detail::lookup_raw(client_, key, std::move(stop)); });
+  return client_->block_on("async_get_by_key_raw", std::move(stop),
+                           [&](auto caller) { return detail::lookup_raw(client_, key, std::move(caller)); });
 }
 
 std::optional<LockRecord> Locks::get_by_id_raw(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_get_by_id_raw", [&] { return detail::lookup_raw(client_, id, std::move(stop)); });
+  return client_->block_on("async_get_by_id_raw", std::move(stop),
+                           [&](auto caller) { return detail::lookup_raw(client_, id, std::move(caller)); });
 }
 
 Capabilities Locks::capabilities() const { return client_->backend().capabilities(); }
@@ -154,18 +164,20 @@ std::optional<std::chrono::milliseconds> Locks::clock_skew() const noexcept {
 }
 
 std::vector<Finding> Locks::diagnose(std::stop_token stop) const {
-  return client_->block_on("async_diagnose", [&] { return detail::diagnose(client_, std::move(stop)); });
+  return client_->block_on("async_diagnose", std::move(stop),
+                           [&](auto caller) { return detail::diagnose(client_, std::move(caller)); });
 }
 
 LockPage Locks::list(ListOptions options, std::stop_token stop) const {
-  return client_->block_on("async_list", [&] {
+  return client_->block_on("async_list", std::move(stop), [&](auto caller) {
     return detail::list(client_, std::string(options.prefix), options.limit, std::string(options.cursor),
-                        std::move(stop));
+                        std::move(caller));
   });
 }
 
 KeyState Locks::inspect(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_inspect", [&] { return detail::inspect(client_, key, std::move(stop)); });
+  return client_->block_on("async_inspect", std::move(stop),
+                           [&](auto caller) { return detail::inspect(client_, key, std::move(caller)); });
 }
 
 void Locks::watch(const Key& key, const std::function<void(const KeyState&)>& callback, WatchOptions options,
@@ -173,7 +185,9 @@ void Locks::watch(const Key& key, const std::function<void(const KeyState&)>& ca
   std::optional<KeyState> last;
   for (;;) {
     try {
-      last = client_->block_on("async_watch", [&] { return detail::next_change(client_, key, last, options, stop); });
+      last = client_->block_on("async_watch", stop, [&](auto caller) {
+        return detail::next_change(client_, key, last, options, std::move(caller));
+      });
     } catch (const LockError& error) {
       if (error.code() == ErrorCode::aborted && stop.stop_requested()) return;
       throw;
@@ -183,25 +197,28 @@ void Locks::watch(const Key& key, const std::function<void(const KeyState&)>& ca
 }
 
 bool Locks::break_lock(const Key& key, Fence fence, std::stop_token stop) const {
-  return client_->block_on("async_break_lock",
-                           [&] { return detail::break_lock(client_, key, fence, std::move(stop)); });
+  return client_->block_on("async_break_lock", std::move(stop),
+                           [&](auto caller) { return detail::break_lock(client_, key, fence, std::move(caller)); });
 }
 
 Fence Locks::fence(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_fence", [&] { return detail::fence(client_, key, std::move(stop)); });
+  return client_->block_on("async_fence", std::move(stop),
+                           [&](auto caller) { return detail::fence(client_, key, std::move(caller)); });
 }
 
 Fence Locks::raise_fence(const Key& key, Fence fence, std::stop_token stop) const {
-  return client_->block_on("async_raise_fence",
-                           [&] { return detail::raise_fence(client_, key, fence, std::move(stop)); });
+  return client_->block_on("async_raise_fence", std::move(stop),
+                           [&](auto caller) { return detail::raise_fence(client_, key, fence, std::move(caller)); });
 }
 
 CleanupReply Locks::clean_up(CleanupRequest request, std::stop_token stop) const {
-  return client_->block_on("async_clean_up", [&] { return detail::clean_up(client_, request, std::move(stop)); });
+  return client_->block_on("async_clean_up", std::move(stop),
+                           [&](auto caller) { return detail::clean_up(client_, request, std::move(caller)); });
 }
 
 std::string Locks::setup(std::stop_token stop) const {
-  return client_->block_on("async_setup", [&] { return detail::setup(client_, std::move(stop)); });
+  return client_->block_on("async_setup", std::move(stop),
+                           [&](auto caller) { return detail::setup(client_, std::move(caller)); });
 }
 
 std::string Locks::setup_script() const { return client_->backend().setup_script(); }

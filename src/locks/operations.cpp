@@ -144,9 +144,9 @@ class QueuePlace {
 }  // namespace
 
 asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key, TryOptions options,
-                                       std::stop_token stop) {
+                                       Caller caller) {
   core::validate_ttl(options.ttl);
-  const Client::Call call(*client, stop);
+  const Client::Call call(*client, caller);
   const AcquireRequest request{.key = std::move(key),
                                .lock_id = LockId::generate(),
                                .ttl = options.ttl,
@@ -170,11 +170,11 @@ asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks,
   co_return lease;
 }
 
-asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key, AcquireOptions options,
-                               std::stop_token stop, std::stop_token wait_stop) {
+asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key, AcquireOptions options, Caller caller,
+                               std::stop_token wait_stop) {
   core::validate_ttl(options.ttl);
   core::validate(options.wait);
-  const Client::Call call(*client, stop, wait_stop);
+  const Client::Call call(*client, caller, wait_stop);
   AcquireRequest request{
       .key = std::move(key), .lock_id = LockId::generate(), .ttl = options.ttl, .holder = client->holder()};
   bool id_is_new = true;
@@ -293,17 +293,17 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
 // ---------------------------------------------------------------------------------------------------------------------
 // By key or id
 
-asio::awaitable<bool> release(ClientPtr client, LockId id, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<bool> release(ClientPtr client, LockId id, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   const auto reply = co_await client->checked(client->backend().release(id, limits), {}, id.view(), EventType::release);
   co_return std::holds_alternative<Released>(reply);
 }
 
 asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id, std::chrono::milliseconds ttl,
-                                                 std::stop_token stop) {
+                                                 Caller caller) {
   core::validate_ttl(ttl);
-  const Client::Call call(*client, stop);
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   const auto reply =
       co_await client->checked(client->backend().extend(id, ttl, limits), {}, id.view(), EventType::extend);
@@ -311,63 +311,63 @@ asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id, st
   co_return std::nullopt;
 }
 
-asio::awaitable<bool> is_locked(ClientPtr client, Key key, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<bool> is_locked(ClientPtr client, Key key, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().is_locked(key, limits), key.str(), {}, EventType::is_locked);
 }
 
-asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().lookup(key, limits), key.str(), {}, EventType::lookup);
 }
 
-asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().lookup(id, limits), {}, id.view(), EventType::lookup);
 }
 
-asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, std::stop_token stop) {
-  const auto record = co_await lookup_raw(std::move(client), std::move(key), std::move(stop));
+asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, Caller caller) {
+  const auto record = co_await lookup_raw(std::move(client), std::move(key), std::move(caller));
   co_return record ? std::optional(sanitize(*record)) : std::nullopt;
 }
 
-asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, std::stop_token stop) {
-  const auto record = co_await lookup_raw(std::move(client), id, std::move(stop));
+asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, Caller caller) {
+  const auto record = co_await lookup_raw(std::move(client), id, std::move(caller));
   co_return record ? std::optional(sanitize(*record)) : std::nullopt;
 }
 
-asio::awaitable<bool> owns(ClientPtr client, LockId id, std::stop_token stop) {
-  const auto record = co_await lookup_raw(std::move(client), id, std::move(stop));
+asio::awaitable<bool> owns(ClientPtr client, LockId id, Caller caller) {
+  const auto record = co_await lookup_raw(std::move(client), id, std::move(caller));
   co_return record.has_value();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // On the store
 
-asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().diagnose(limits), {}, {});
 }
 
 asio::awaitable<LockPage> list(ClientPtr client, std::string prefix, std::size_t limit, std::string cursor,
-                               std::stop_token stop) {
+                               Caller caller) {
   if (limit == 0 || limit > ListOptions::max_limit) {
     throw LockError(ErrorCode::invalid_argument, "limit must be from 1 to 1000");
   }
   auto normal_form = core::to_nfc(prefix);
   if (!normal_form) throw LockError(ErrorCode::invalid_argument, "prefix must be valid UTF-8");
   const ListRequest request{.prefix = std::move(*normal_form), .limit = limit, .cursor = std::move(cursor)};
-  const Client::Call call(*client, stop);
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().list(request, limits), {}, {});
 }
 
-asio::awaitable<KeyState> inspect(ClientPtr client, Key key, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<KeyState> inspect(ClientPtr client, Key key, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().inspect(key, limits), key.str(), {});
 }
@@ -382,11 +382,11 @@ bool is_change(const std::optional<KeyState>& last, const KeyState& state) {
 }  // namespace
 
 asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<KeyState> last, WatchOptions options,
-                                      std::stop_token stop) {
+                                      Caller caller) {
   if (options.interval <= std::chrono::milliseconds::zero()) {
     throw LockError(ErrorCode::invalid_argument, "interval must be positive");
   }
-  const Client::Call call(*client, stop);
+  const Client::Call call(*client, caller);
   bool first = !last.has_value();
   for (;;) {
     if (!first) {
@@ -405,43 +405,43 @@ asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<K
   }
 }
 
-asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   const bool broken = co_await client->checked(client->backend().break_lock(key, fence, limits), key.str(), {});
   if (broken) client->log().warn("break-lock", "a lock was broken: its holder was not asked, and may still be working");
   co_return broken;
 }
 
-asio::awaitable<Fence> fence(ClientPtr client, Key key, std::stop_token stop) {
-  const auto state = co_await inspect(std::move(client), std::move(key), std::move(stop));
+asio::awaitable<Fence> fence(ClientPtr client, Key key, Caller caller) {
+  const auto state = co_await inspect(std::move(client), std::move(key), std::move(caller));
   co_return state.fence;
 }
 
-asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, std::stop_token stop) {
+asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, Caller caller) {
   if (fence.value() >= Fence::refuse_above) {
     throw LockError(ErrorCode::invalid_argument,
                     "a fence counter can be raised to at most 899999999999999: beyond that, its key cannot be locked");
   }
-  const Client::Call call(*client, stop);
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   const auto raised = co_await client->checked(client->backend().raise_fence(key, fence, limits), key.str(), {});
   warn_if_near_limit(*client, raised);
   co_return raised;
 }
 
-asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, std::stop_token stop) {
+asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, Caller caller) {
   if (request.older_than < std::chrono::milliseconds::zero() || request.limit == 0) {
     throw LockError(ErrorCode::invalid_argument, "cleanup needs a non-negative age and a positive limit");
   }
   request.older_than = core::bounded(request.older_than);
-  const Client::Call call(*client, stop);
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().clean_up(request, limits), {}, {});
 }
 
-asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop) {
-  const Client::Call call(*client, stop);
+asio::awaitable<std::string> setup(ClientPtr client, Caller caller) {
+  const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().setup(limits), {}, {});
 }
@@ -449,15 +449,14 @@ asio::awaitable<std::string> setup(ClientPtr client, std::stop_token stop) {
 // ---------------------------------------------------------------------------------------------------------------------
 // On a lease
 
-asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl,
-                                   std::stop_token stop) {
+asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl, Caller caller) {
   if (!lease) co_return false;
-  co_return co_await lease->extend(ttl, std::move(stop));
+  co_return co_await lease->extend(ttl, std::move(caller));
 }
 
-asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, std::stop_token stop) {
+asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, Caller caller) {
   if (!lease) co_return false;
-  const bool released = co_await lease->release(std::move(stop));
+  const bool released = co_await lease->release(std::move(caller));
   lease->drop_client_if_over(Client::Closing::in_background);
   co_return released;
 }

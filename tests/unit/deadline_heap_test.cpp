@@ -45,12 +45,12 @@ TEST(DeadlineHeap, SetAllMovesEveryItem) {
   const auto late = std::make_shared<Item>(Item{.id = 1});
   heap.set(std::make_shared<Item>(Item{.id = 2}), 5);
   heap.set(late, 9);
-  int sum = 0;
-  heap.set_all(3, [&](const Item& item) { sum += item.id; });
-  EXPECT_EQ(sum, 3);
+  heap.set_all(3);
+  EXPECT_EQ(heap.due(*late), 3);
   heap.set(late, 2);
   EXPECT_EQ(heap.earliest_item(), late);
   heap.remove(*late);
+  EXPECT_EQ(heap.due(*late), std::nullopt);
   EXPECT_EQ(heap.earliest(), 3);
 }
 
