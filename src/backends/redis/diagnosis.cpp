@@ -197,7 +197,8 @@ asio::awaitable<void> examine_sentinels(const Session& session, std::vector<Find
 Finding keyspace_events(const std::optional<std::string>& events) {
   const std::string check = "keyspace events";
   if (!events)
-    return fine(check, "cannot read the setting; without them, a release by another library is noticed when waiters look");
+    return fine(check,
+                "cannot read the setting; without them, a release by another library is noticed when waiters look");
   const auto has = [&](char c) { return events->find(c) != std::string::npos; };
   if (has('K') && (has('A') || (has('g') && has('$') && has('x')))) return fine(check, "on");
   return fine(check, "off: a release by another library is noticed when waiters look");
