@@ -4,12 +4,9 @@
 #include "servers/counting_proxy.hpp"
 #include "support/eventually.hpp"
 #include "support/expect_error.hpp"
-#include "support/findings.hpp"
 #include "support/waiting_processes.hpp"
 
 #include <syncguard/async.hpp>
-
-#include <gmock/gmock.h>
 
 #include <array>
 #include <atomic>
@@ -22,7 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
-using ::testing::StartsWith;
 
 struct PostgresQueue : Postgres {
   void expect_waiters(int count) const {

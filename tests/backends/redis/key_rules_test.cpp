@@ -313,7 +313,7 @@ TEST(RedisKeyRules, WaitersThatLookTogether) {
                             {{"id", "B"}, {"place", -9}, {"reservation", 100}},
                             {{"id", "C"}, {"place", -8}, {"reservation", 50}}};
   for (int orders = 0; orders < 3; ++orders) {
-    std::ranges::rotate(waiters, waiters.begin() + 1);
+    std::rotate(waiters.begin(), waiters.begin() + 1, waiters.end());  // clang 14 has no ranges of these
     for (const auto& holder : holders) {
       for (const auto& turn : turns) {
         for (const auto& queue : queues) {
