@@ -67,7 +67,7 @@ std::vector<std::shared_ptr<Waiters::Item>> Waiters::find(const Index& index, st
 
 void Waiters::schedule(const std::shared_ptr<Item>& item, Clock::time_point time) {
   item->regular_look = time;
-  looks_.set(item, time);
+  looks_.set(item, std::min(time, std::exchange(item->announced_look, Clock::time_point::max())));
 }
 
 void Waiters::schedule(const std::shared_ptr<Item>& item, const core::WaiterReply& reply, int crowd) {
@@ -152,10 +152,14 @@ void Waiters::look_at_topic(std::string_view topic, std::chrono::milliseconds af
     const std::lock_guard lock(mutex_);
     before = earliest();
     for (const auto& item : find(by_topic_, topic)) {
-      // Not while it is looking or about to try.
-      if (item->heap_place == looks_.nowhere) continue;
       const auto pause = core::next_look({.free_in = after}, std::chrono::milliseconds::max(), core::random_fraction());
-      looks_.set(item, std::min(item->regular_look, Clock::now() + pause));
+      const auto time = Clock::now() + pause;
+      if (item->heap_place == looks_.nowhere) {
+        // It is joining, looking or about to try, and may have found what was before this turn.
+        item->announced_look = time;
+      } else {
+        looks_.set(item, std::min(item->regular_look, time));
+      }
     }
   }
   report(before);

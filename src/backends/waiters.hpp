@@ -100,6 +100,8 @@ class Waiters {
     std::optional<std::int64_t> place{};
     // Without what look_at_topic() announced.
     Clock::time_point regular_look{};
+    // Announced while it was looking.
+    Clock::time_point announced_look = Clock::time_point::max();
     std::size_t heap_place = static_cast<std::size_t>(-1);
   };
   using Items = std::unordered_map<LockId, std::shared_ptr<Item>>;

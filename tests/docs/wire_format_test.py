@@ -151,7 +151,7 @@ def tables_of(sql):
 def indexes_of(sql):
     return {name: f"`{table} ({columns}){condition}`" + (", unique" if unique else "")
             for unique, name, table, columns, condition in
-            re.findall(r"CREATE (UNIQUE )?INDEX IF NOT EXISTS (\S+) ON (\S+) \(([^)]*)\)( WHERE [^;]*)?;", sql)}
+            re.findall(r"CREATE (UNIQUE )?INDEX IF NOT EXISTS (\S+) ON (\S+) \(((?:[^()]|\([^()]*\))*)\)( WHERE [^;]*)?;", sql)}
 
 
 def functions_of(sql, tables_cpp):
@@ -334,7 +334,7 @@ def self_test(root):
         (PAGE, "| `holder_lock_id` | text |", "| `holder_id` | text |"),
         (PAGE, "| `idx_syncguard_locks_lock_id` | `syncguard_locks (lock_id)`, unique |",
          "| `idx_syncguard_locks_lock_id` | `syncguard_locks (lock_id)` |"),
-        (PAGE, "| `idx_syncguard_locks_place` | `syncguard_locks_waiters (place)` |\n", ""),
+        (PAGE, "| `idx_syncguard_locks_place` | `syncguard_locks_waiters ((place + 0))` |\n", ""),
         (PAGE, "_join_v5_HASH", "_join_v4_HASH"),
         (PAGE, "`held_id text, ttl bigint`", "`held_id text, ttl text`"),
         (PAGE, "| -8 |", "| -7 |"),

@@ -155,6 +155,15 @@ TEST_F(WaitersTest, LastTurnCountsButNeverDelaysRegularLook) {
   EXPECT_EQ(waiters.next_look(), regular);
 }
 
+// The look may have found what was before that turn.
+TEST_F(WaitersTest, TurnDuringALookMovesTheNextLook) {
+  const auto id = join("a", {.free_in = 0ms, .is_first = true}, "topic");
+  EXPECT_THAT(waiters.take_due(waiters.next_look(), 64), SizeIs(1));
+  waiters.look_at_topic("topic", 50ms);
+  waiters.looked(id, {.free_in = 30s});
+  EXPECT_THAT(waiters.next_look(), between(start + 60ms, Clock::now() + 110ms));
+}
+
 TEST_F(WaitersTest, AllLookAfterMissedMessages) {
   join("a");
   join("b");

@@ -20,7 +20,6 @@ inline namespace v0_1 {
 core::KeyView MemoryStore::State::view_of(const Key& key, const LockId* waiter) const {
   core::KeyView view{.now = clock()};
   if (const auto held = locks.find(key); held != locks.end()) view.holder = &held->second;
-  if (const auto counter = fence_counters.find(key); counter != fence_counters.end()) view.counter = counter->second;
   const auto queue = queues.find(key);
   if (queue == queues.end()) return view;
   const auto& [waiting, places, turn] = queue->second;
@@ -47,7 +46,11 @@ const Key* MemoryStore::State::key_of(const LockId& id) const {
 
 AcquireReply MemoryStore::State::acquire(const AcquireRequest& request) {
   const std::lock_guard lock(mutex);
-  auto [reply, changes] = core::acquire(view_of(request.key), request, 0);
+  auto view = view_of(request.key);
+  if (const auto counter = fence_counters.find(request.key); counter != fence_counters.end()) {
+    view.counter = counter->second;
+  }
+  auto [reply, changes] = core::acquire(view, request, 0);
   apply(request.key, std::move(changes), &request.lock_id);
   return reply;
 }

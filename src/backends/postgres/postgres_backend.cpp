@@ -135,17 +135,22 @@ Values join_values(const std::string& key, const LockId& waiter, milliseconds re
 
 // One waiter looks, and its entry or a turn changes. Waits for the key's advisory lock.
 asio::awaitable<void> look_with_changes(std::shared_ptr<Session> session, Waiters::Look look, CallLimits limits) {
+  auto& waiters = session->waiters();
+  if (!waiters.contains(look.id)) co_return;
+  const auto key = lock_key_of(look.key);
   try {
-    Values values = join_values(lock_key_of(look.key), look.id, look.reservation, look.place, Step::look);
+    Values values = join_values(key, look.id, look.reservation, look.place, Step::look);
     const Rows rows = co_await session->run(operations::join, std::move(values), limits, &look.id);
-    session->waiters().looked(look.id, waiter_reply(rows, 0));
-    if (session->waiters().contains(look.id)) co_return;
-    // It left, perhaps just before this look brought it back.
-    const auto executor = co_await asio::this_coro::executor;
-    session->run_in_background(executor, operations::leave, {lock_key_of(look.key), wake_token(look.id)}, look.id);
-  } catch (const LockError& error) {
+    waiters.looked(look.id, waiter_reply(rows, 0));
+  } catch (const std::exception& error) {
     session->log().debug(std::string("looking at an awaited key failed: ") + error.what());
-    session->waiters().look_later(look.id);
+    waiters.look_later(look.id);
+  }
+  // If it left in the meantime, the look may have overtaken that, and has put it back.
+  if (!waiters.contains(look.id)) {
+    const auto executor = co_await asio::this_coro::executor;
+    Values values = {key, wake_token(look.id)};
+    session->run_in_background(executor, operations::leave, std::move(values), look.id);
   }
 }
 

@@ -208,7 +208,7 @@ TEST_F(PostgresFunctions, ReadOnlyTheFrontOfALongQueue) {
     std::thread waiting([&] { EXPECT_TRUE(error_of([&] { (void)other.acquire("key", patient, stop.get_token()); })); });
     // Reads only one row, because the test counts rows.
     EXPECT_TRUE(eventually([&] {
-      return server.execute("SELECT waiter FROM syncguard_locks_waiters ORDER BY place DESC LIMIT 1") !=
+      return server.execute("SELECT waiter FROM syncguard_locks_waiters ORDER BY place + 0 DESC LIMIT 1") !=
              "waiter " + std::to_string(waiters);
     }));
     stop.request_stop();

@@ -105,7 +105,13 @@ class PostgresKeyRules : public key_rules::Store {
     // Delivered with the reply, because the same connection notifies and listens.
     const auto heard = client_.notifications();
     EXPECT_LE(heard.size(), 1U);
-    return {reply, heard.empty() ? "" : key_rules::name_of(heard.front())};
+    if (heard.empty()) return {reply};
+    // The waiter, the hash of the key, and how long its turn lasts.
+    const auto& payload = heard.front();
+    const auto turn =
+        client_("SELECT turn_until_ms - " + time_text(0) + " FROM syncguard_locks_waiters WHERE turn_until_ms > 0");
+    EXPECT_TRUE(payload.ends_with(" " + turn)) << payload;
+    return {reply, key_rules::name_of(payload)};
   }
 
  protected:

@@ -322,5 +322,68 @@ TEST_F(PostgresQueue, ReleaseReadsOnlyWaitersOfItsKey) {
   EXPECT_LT(rows_read() - before, 1000);
 }
 
+// Connections keep the plans that they made when the table was nearly empty, or had the entries of one key.
+TEST_F(PostgresQueue, PlansOfAnEmptyTableReadOnlyWaitersOfTheirKey) {
+  const auto rows_read = [&] {
+    return std::stoll(server.execute(
+        "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'syncguard_locks_waiters')"
+        " + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'syncguard_locks_waiters')"));
+  };
+  for (const int analyzed : {0, 50}) {
+    SCOPED_TRACE(analyzed);
+    server.execute("TRUNCATE syncguard_locks_waiters");
+    add_waiters("key", "analyzed n", analyzed);
+    server.execute("ANALYZE syncguard_locks_waiters");
+    server.execute("DELETE FROM syncguard_locks_waiters");
+    std::int64_t before = 0;
+    {
+      auto holder = client("&pool=1");
+      auto waiter = client("&pool=1");
+      const auto hand_over = [&] {
+        auto lease = holder.acquire("key", {.ttl = 10min});
+        std::thread waiting([&] { EXPECT_TRUE(waiter.acquire("key", patient).release()); });
+        std::this_thread::sleep_for(300ms);  // a statement here would be counted
+        EXPECT_TRUE(lease.release());
+        waiting.join();
+      };
+      for (int i = 0; i < 3; ++i) hand_over();
+      add_waiters("before n", "before n", 20000, server_now);
+      server.execute(
+          "INSERT INTO syncguard_locks_waiters SELECT 'after ' || waiter, 'after ' || key, 99999999999999 + place, "
+          "reservation_ms, seen_at_ms, 0 FROM syncguard_locks_waiters");
+      // Without waiting for the statistics of these connections.
+      std::this_thread::sleep_for(1500ms);
+      before = rows_read();
+      hand_over();
+    }
+    EXPECT_TRUE(eventually([&] { return connections() == 0; }));
+    EXPECT_LT(rows_read() - before, 10000);
+  }
+}
+
+// The waiters are so far away that many of them are looking when they give up. Such a look must not bring them back.
+TEST_F(PostgresQueue, WaitersThatLeaveWhileTheyLookLeaveNothingBehind) {
+  constexpr int count = 50;
+  CountingProxy proxy(server.port(), 40ms);
+  auto locks = open_with_long_timeout("postgres://postgres@127.0.0.1:" + std::to_string(proxy.port()) + "/postgres");
+  for (const auto pause : {100ms, 280ms, 460ms}) {
+    server.execute("DELETE FROM syncguard_locks");
+    hold_keys(1, count);
+    std::stop_source stop;
+    std::vector<std::thread> threads;
+    for (int i = 1; i <= count; ++i) {
+      threads.emplace_back([&, i] {
+        (void)error_of([&] { (void)locks.acquire("key " + std::to_string(i), patient, stop.get_token()).detach(); });
+      });
+    }
+    expect_waiters(count);
+    server.execute("DELETE FROM syncguard_locks");
+    std::this_thread::sleep_for(pause);
+    stop.request_stop();
+    for (auto& thread : threads) thread.join();
+    expect_waiters(0);
+  }
+}
+
 }  // namespace
 }  // namespace syncguard::testing

@@ -221,6 +221,8 @@ $function$;
 -- of keys that are not used anymore. The advisory lock keeps a release from happening between reading the lock and the commit. Such a
 -- release would not wake this waiter.
 --
+-- turn_until_ms + 0: the server may otherwise plan to find the entry of a waiter by reading all entries that have no turn.
+--
 -- A waiter that is queued while the key is held changes nothing, as usual when it retries, and takes no lock: a release that has not
 -- happened yet finds its entry and wakes it. The entry and the lock are read in one snapshot.
 CREATE FUNCTION {join_function}(storage_key pg_catalog.text, waiter_id pg_catalog.text, token pg_catalog.text, reservation BIGINT,
@@ -238,7 +240,7 @@ BEGIN
   verdict := {yes};
   now_ms := {now};
   SELECT l.expires_at_ms + {tolerance} - now_ms, w.place INTO free_in, own_place FROM {waiters} AS w JOIN {locks} AS l ON l.key = storage_key
-  WHERE w.waiter = token AND w.turn_until_ms = 0 AND w.seen_at_ms BETWEEN now_ms - {refresh_seen} AND now_ms
+  WHERE w.waiter = token AND w.turn_until_ms + 0 = 0 AND w.seen_at_ms BETWEEN now_ms - {refresh_seen} AND now_ms
     AND w.reservation_ms >= reservation AND l.lock_id COLLATE "C" <> waiter_id AND l.expires_at_ms + 0 > now_ms - {tolerance}
     AND current_setting('transaction_read_only') = 'off';
   IF FOUND THEN
@@ -276,7 +278,7 @@ BEGIN
       {doubt}
     END IF;
     INSERT INTO {waiters} AS w (waiter, key, place, reservation_ms, seen_at_ms, turn_until_ms)
-    VALUES (token, storage_key, own_place, reservation, now_ms, 
+    VALUES (token, storage_key, own_place, reservation, now_ms,
       now_ms + least(greatest(reservation, {min_reservation}), {max_reservation}));
     RETURN;
   END IF;
@@ -301,10 +303,14 @@ BEGIN
     VALUES (token, storage_key, own_place, reservation, now_ms, 0)
     ON CONFLICT (waiter) DO UPDATE SET place = excluded.place, reservation_ms = excluded.reservation_ms,
       seen_at_ms = excluded.seen_at_ms, turn_until_ms = 0;
-    DELETE FROM {waiters} AS w WHERE w.waiter = ANY (ARRAY(
-      SELECT old.waiter FROM {waiters} AS old WHERE old.waiter = ANY (ARRAY(
-        SELECT oldest.waiter FROM {waiters} AS oldest ORDER BY oldest.place LIMIT {max_purged}))
-      AND old.seen_at_ms NOT BETWEEN now_ms - {purge_after} AND now_ms + {purge_after} FOR UPDATE SKIP LOCKED));
+    IF NOT looks THEN
+      DELETE FROM {waiters} AS w WHERE w.waiter = ANY (ARRAY(
+        SELECT dead.waiter FROM {waiters} AS dead WHERE dead.waiter = ANY (ARRAY(
+          SELECT oldest.waiter
+          FROM (SELECT old.waiter, old.seen_at_ms FROM {waiters} AS old ORDER BY old.place + 0 LIMIT {max_purged}) AS oldest
+          WHERE oldest.seen_at_ms NOT BETWEEN now_ms - {purge_after} AND now_ms + {purge_after}))
+        AND dead.seen_at_ms NOT BETWEEN now_ms - {purge_after} AND now_ms + {purge_after} FOR UPDATE SKIP LOCKED));
+    END IF;
   END IF;
   {is_first}
 END

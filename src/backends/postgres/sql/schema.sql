@@ -49,7 +49,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {waiters} (
 CREATE INDEX IF NOT EXISTS {queue_index} ON {waiters} (key, turn_until_ms, place);
 
 -- name: create_place_index
-CREATE INDEX IF NOT EXISTS {place_index} ON {waiters} (place);
+-- For purging. An expression, because the server may otherwise plan to use this index, which is smaller, to find the first waiter of a key.
+CREATE INDEX IF NOT EXISTS {place_index} ON {waiters} ((place + 0));
 
 -- name: tables
 -- $1, $2: schema and name of the table of locks; $3, $4: of the counters. Without a schema, the remembered search path decides. Returns one
