@@ -25,7 +25,7 @@ DECLARE
   held_until BIGINT;
   held_fence pg_catalog.text;
   now_ms BIGINT;
-  has_turns BOOLEAN;
+  has_other_turns BOOLEAN;
   is_in_doubt BOOLEAN;
   least_fence BIGINT;
   counted BIGINT;
@@ -63,10 +63,10 @@ BEGIN
     -- More than the ttl is left if the clock was set back.
     remaining := least(held_until - now_ms, ttl);
   ELSE
-    SELECT count(*) > 0, bool_or(t.waiter <> token AND NOT t.turn_until_ms {is_pending}),
+    SELECT bool_or(t.waiter <> token), bool_or(t.waiter <> token AND NOT t.turn_until_ms {is_pending}),
       CASE WHEN NOT coalesce(bool_or(t.waiter = token AND t.turn_until_ms {is_pending}), false)
         THEN min(t.turn_until_ms) FILTER (WHERE t.turn_until_ms {is_pending}) - now_ms END
-    INTO has_turns, is_in_doubt, remaining FROM {waiters} AS t WHERE t.key = storage_key AND t.turn_until_ms > 0;
+    INTO has_other_turns, is_in_doubt, remaining FROM {waiters} AS t WHERE t.key = storage_key AND t.turn_until_ms > 0;
     IF remaining IS NOT NULL THEN
       verdict := {no};
       RETURN;
@@ -117,7 +117,7 @@ BEGIN
   IF token <> '' THEN
     DELETE FROM {waiters} AS w WHERE w.waiter = token;
   END IF;
-  IF has_turns THEN
+  IF has_other_turns THEN
     DELETE FROM {waiters} AS t WHERE t.key = storage_key AND t.turn_until_ms > 0;
   END IF;
   IF is_in_doubt THEN
@@ -136,6 +136,7 @@ DECLARE
   found_id pg_catalog.text;
   held_until BIGINT;
   now_ms BIGINT;
+  turns RECORD;
   next_waiter RECORD;
 BEGIN
   {check_transaction}
@@ -190,6 +191,7 @@ DECLARE
   found_fence pg_catalog.text;
   held_until BIGINT;
   now_ms BIGINT;
+  turns RECORD;
   next_waiter RECORD;
 BEGIN
   {check_transaction}
@@ -375,6 +377,7 @@ DECLARE
   setting pg_catalog.text;
   turn_until BIGINT;
   now_ms BIGINT;
+  turns RECORD;
   next_waiter RECORD;
 BEGIN
   {check_transaction}
@@ -406,8 +409,12 @@ is_first := NOT EXISTS (SELECT FROM {waiters} AS ahead
 
 -- name: pass
 -- The payload of the notification is: waiter, hash of the key, how long the turn lasts. All clients get it.
-  IF NOT EXISTS (SELECT FROM {waiters} AS t WHERE t.key = held_key AND t.turn_until_ms {is_pending}) THEN
-    DELETE FROM {waiters} AS t WHERE t.key = held_key AND t.turn_until_ms > 0;
+  SELECT count(*) > 0 AS exist, coalesce(bool_or(t.turn_until_ms {is_pending}), false) AS are_pending INTO turns
+  FROM {waiters} AS t WHERE t.key = held_key AND t.turn_until_ms > 0;
+  IF NOT turns.are_pending THEN
+    IF turns.exist THEN
+      DELETE FROM {waiters} AS t WHERE t.key = held_key AND t.turn_until_ms > 0;
+    END IF;
     FOR i IN 1 .. {max_front} LOOP
       SELECT w.waiter, w.reservation_ms AS reservation, w.seen_at_ms INTO next_waiter FROM {waiters} AS w
       WHERE w.key = held_key AND w.turn_until_ms = 0 ORDER BY w.key, w.turn_until_ms, w.place LIMIT 1;
