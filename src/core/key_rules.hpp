@@ -45,7 +45,8 @@
 //   * held by the own id, or free and no pending turn of another: try. Otherwise: wait, with the time until it is free.
 //
 // Firestore keeps no queue: its views have no turns and no entries. Redis keeps a waiter's reservation in its place, so
-// a waiter that is queued cannot lengthen it there.
+// a waiter that is queued cannot lengthen it there; there, an entry counts while its waiter is subscribed, and a
+// release that finds no such entry leaves a lapsed turn.
 #pragma once
 
 #include "core/reservation.hpp"

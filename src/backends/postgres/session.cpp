@@ -150,6 +150,10 @@ asio::awaitable<Rows> Session::run(const Operation& operation, Values values, Ca
   if (!known) known = co_await check_tables(limits);
   for (;;) {
     const bool is_call = operation.function != nullptr && known->functions;
+    if (!is_call && operation.statement == nullptr) {
+      throw LockError(ErrorCode::invalid_argument,
+                      "the functions of the queue cannot be called: run `syncguard doctor`");
+    }
     const bool sets_isolation = sets_isolation_;
     std::optional<LockError> refusal;
     try {
@@ -183,9 +187,6 @@ std::vector<Statement> Session::statements_of(const Operation& operation, const 
                                               const CallLimits& limits) const {
   const auto* function =
       operation.function != nullptr && known.functions ? &((*known.functions).*operation.function) : nullptr;
-  if (function == nullptr && operation.statement == nullptr) {
-    throw LockError(ErrorCode::invalid_argument, "the functions of the queue cannot be called: run `syncguard doctor`");
-  }
   Values timeouts = {milliseconds_until(limits.deadline, lock_timeout_margin),
                      milliseconds_until(limits.deadline, server_timeout_margin)};
   // The call of a function is a transaction of its own.

@@ -70,7 +70,7 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::shared_ptr<const Statements>> check_tables(CallLimits limits);
   // Null if no request with this id was given up.
   std::shared_ptr<Pending> abandoned_with(const LockId& id);
-  // The statements of one transaction. Throws LockError if the operation needs functions that cannot be called.
+  // The statements of one transaction.
   std::vector<Statement> statements_of(const Operation& operation, const Values& values, const Statements& known,
                                        const CallLimits& limits) const;
   asio::awaitable<Rows> exchange(Transaction transaction, const CallLimits& limits, const LockId* id);

@@ -107,7 +107,9 @@ Tables::Functions Tables::functions() const {
       values +=
           separator + "$" + std::to_string(1 + std::ranges::count(values, '$')) + "::pg_catalog." + std::string(type);
     }
+    // Parts that contain other parts come first.
     auto text = replaced(std::string(create), "{check_transaction}", sql::check_transaction);
+    text = replaced(std::move(text), "{settings}", sql::function_settings);
     text = replaced(std::move(text), "{find_held_lock}", sql::find_held_lock);
     text = replaced(std::move(text), "{raise_discarded}", sql::raise_discarded);
     text = replaced(std::move(text), "{pass}", sql::pass);

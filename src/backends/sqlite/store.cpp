@@ -23,9 +23,6 @@ std::string lock_key_of(const Key& key) { return lock_storage_key("", key, sqlit
 // Later than any clock's time, but the sum of two such values does not overflow.
 constexpr std::int64_t latest_millis = 9'000'000'000'000'000;
 
-// After this time without a sign of life, an entry of a key that is not used otherwise is removed.
-constexpr std::chrono::seconds purge_after{60};
-
 // How soon a look is repeated if another process keeps the database busy.
 constexpr std::chrono::milliseconds busy_pause{20};
 
@@ -399,8 +396,9 @@ core::WaiterReply Store::join(const Key& key, const core::WaiterRequest& request
     const auto [reply, changes] = core::join(found.view(), request);
     apply(changes, lock_key, &request.waiter);
     connection_.query(sql::purge_waiters)
-        .bind(1, millis(found.now - purge_after))
-        .bind(2, millis(found.now + purge_after))
+        .bind(1, millis(found.now - core::purge_after))
+        .bind(2, millis(found.now + core::purge_after))
+        .bind(3, static_cast<std::int64_t>(core::max_purged))
         .run();
     return reply;
   });

@@ -18,8 +18,8 @@
 
 namespace syncguard::sqlite {
 
-// Used by one thread at a time, like its connection. Each step uses the host's clock, read after the transaction has
-// locked out all other writers.
+// Used by one thread at a time, like its connection. Each step that writes uses the host's clock, read after the
+// transaction has locked out all other writers.
 class Store {
  public:
   // clock: the host's clock, unless a test passes another one.

@@ -116,6 +116,26 @@ TEST_F(PostgresFunctions, StatementsServeIfFunctionsDisappear) {
   EXPECT_TRUE(locks.try_acquire("key"));
 }
 
+// A waiter cannot look without them.
+TEST_F(PostgresFunctions, WaiterKeepsNoConnectionIfFunctionsDisappear) {
+  auto holder = client();
+  auto locks = client("&pool=1");
+  auto lease = holder.acquire("key", {.ttl = 10min});
+  std::stop_source stop;
+  std::thread waiting([&] {
+    EXPECT_TRUE(error_of([&] {
+      (void)locks.acquire("key", {.wait = {.timeout = 10min, .retry_delay = 5min, .max_delay = 5min}},
+                          stop.get_token());
+    }));
+  });
+  EXPECT_TRUE(eventually([&] { return server.execute("SELECT count(*) FROM syncguard_locks_waiters") == "1"; }));
+  drop_functions();
+  std::this_thread::sleep_for(2500ms);
+  EXPECT_TRUE(locks.try_acquire("other key"));
+  stop.request_stop();
+  waiting.join();
+}
+
 TEST_F(PostgresFunctions, UserWithoutRightToCallThemUsesPlainStatements) {
   auto locks = open_with_long_timeout(server.url_of("caller", "?application_name=test"));
   EXPECT_TRUE(locks.try_acquire("key"));

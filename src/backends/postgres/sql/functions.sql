@@ -235,7 +235,6 @@ DECLARE
   now_ms BIGINT;
   held_id pg_catalog.text;
   own RECORD;
-  is_reserved BOOLEAN;
   is_in_doubt BOOLEAN;
 BEGIN
   {check_transaction}
@@ -333,7 +332,12 @@ DECLARE
   own RECORD;
   not_seen pg_catalog.text[];
 BEGIN
-  {check_transaction}
+  {settings}
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    verdict := {wrong_isolation};
+    RETURN NEXT;
+    RETURN;
+  END IF;
   now_ms := {now};
   FOR i IN 1 .. cardinality(tokens) LOOP
     verdict := {yes};
@@ -430,14 +434,17 @@ is_first := NOT EXISTS (SELECT FROM {waiters} AS ahead
   END IF;
 
 -- name: check_transaction
--- Starts every function.
-  setting := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-  setting := set_config('enable_seqscan', 'off', true) || set_config('enable_bitmapscan', 'off', true)
-    || set_config('enable_sort', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true);
+-- Starts every function but look, which returns several rows.
+  {settings}
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     verdict := {wrong_isolation};
     RETURN;
   END IF;
+
+-- name: function_settings
+setting := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+  setting := set_config('enable_seqscan', 'off', true) || set_config('enable_bitmapscan', 'off', true)
+    || set_config('enable_sort', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true);
 
 -- name: find_held_lock
 -- The id is compared byte by byte after the row was found and locked, because the column's collation may treat different ids as equal.

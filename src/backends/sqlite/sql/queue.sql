@@ -48,4 +48,4 @@ DELETE FROM syncguard_locks_waiters WHERE waiter IN (
 -- name: purge_waiters
 -- Removes dead waiters of any key: keys without live waiters are never looked at otherwise. The dead are among those that joined first.
 DELETE FROM syncguard_locks_waiters
-WHERE rowid IN (SELECT rowid FROM syncguard_locks_waiters ORDER BY rowid LIMIT 256) AND seen_at_ms NOT BETWEEN ?1 AND ?2
+WHERE rowid IN (SELECT rowid FROM syncguard_locks_waiters ORDER BY rowid LIMIT ?3) AND seen_at_ms NOT BETWEEN ?1 AND ?2
