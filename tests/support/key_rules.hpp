@@ -70,8 +70,13 @@ struct Outcome {
 
 // What a store has. Cases that need something else are left out.
 using Features = std::set<std::string>;
-inline const Features all_features{"queue",           "seen",          "reservation",
-                                   "any reservation", "rows of turns", "reservation apart from the place"};
+inline const Features all_features{"queue",
+                                   "seen",
+                                   "reservation",
+                                   "any reservation",
+                                   "rows of turns",
+                                   "several turns",
+                                   "reservation apart from the place"};
 
 class Store {
  public:

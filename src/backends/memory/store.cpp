@@ -122,6 +122,8 @@ MemoryStore::State::Wake MemoryStore::State::apply(const Key& key, core::KeyChan
   if (changes.clear_turns || own_turn_goes) queue.turn.reset();
   if (changes.remove_own && !changes.put_entry) remove_entry(queue, *own);
   if (changes.doubt) {
+    // It gets a turn, and does not count.
+    remove_entry(queue, *own);
     for (std::size_t removed = 0; removed < core::max_doubted && !queue.waiting.empty(); ++removed) {
       remove_entry(queue, queue.waiting.begin()->second.entry.waiter);
     }

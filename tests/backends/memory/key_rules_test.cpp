@@ -17,6 +17,7 @@ class MemoryKeyRules : public key_rules::Store {
   [[nodiscard]] key_rules::Features features() const override {
     auto features = key_rules::all_features;
     features.erase("seen");
+    features.erase("several turns");
     return features;
   }
 

@@ -28,7 +28,9 @@ class SqliteKeyRules : public key_rules::Store {
     }
   }
 
-  [[nodiscard]] key_rules::Features features() const override { return {"queue", "seen", "rows of turns"}; }
+  [[nodiscard]] key_rules::Features features() const override {
+    return {"queue", "seen", "rows of turns", "several turns"};
+  }
 
   void write(const key_rules::View& view) override {
     outsider_(
