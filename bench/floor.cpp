@@ -2,7 +2,7 @@
 
 namespace syncguard::bench {
 
-void set_up(const Settings& settings) { open(settings.url, {.operation_timeout = 30s}).setup(); }
+void set_up(const Settings& settings) { open(settings.url, {.operation_timeout = 30s}).admin().setup(); }
 
 std::optional<Floor> floor_of(const Settings& settings) {
 #ifdef SYNCGUARD_HAS_FIRESTORE

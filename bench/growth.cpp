@@ -4,6 +4,8 @@
 #include "bench.hpp"
 #include "held_keys.hpp"
 
+#include <syncguard/forwarding_backend.hpp>
+
 #include <atomic>
 #include <cstdio>
 #include <exception>
@@ -85,46 +87,36 @@ class Joins {
   std::atomic<int> count_{0};
 };
 
-// Forwards to a backend, and counts the waiters that join a queue there.
-class CountingBackend : public Backend {
+// Counts the waiters that join a queue of a backend.
+class CountingBackend : public ForwardingBackend {
  public:
   // replaced: if given, all keys become this one. A client that waits for many keys then has as many places in one
   // queue, like many clients that wait for one key.
-  CountingBackend(std::unique_ptr<Backend> backend, Joins& joins, std::optional<Key> replaced = std::nullopt)
-      : backend_(std::move(backend)), joins_(joins), replaced_(std::move(replaced)) {}
+  CountingBackend(std::shared_ptr<Backend> backend, Joins& joins, std::optional<Key> replaced = std::nullopt)
+      : ForwardingBackend(std::move(backend)), joins_(joins), replaced_(std::move(replaced)) {}
 
-  [[nodiscard]] Capabilities capabilities() const override { return backend_->capabilities(); }
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     const AcquireRequest changed = stored(request);
-    co_return co_await backend_->acquire(changed, limits);
-  }
-  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    return backend_->release(id, limits);
-  }
-  asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
-                                      const CallLimits& limits) override {
-    return backend_->extend(id, ttl, limits);
+    co_return co_await inner().acquire(changed, limits);
   }
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
-    return backend_->is_locked(stored(key), limits);
+    return inner().is_locked(stored(key), limits);
   }
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    return backend_->lookup(stored(key), limits);
+    return inner().lookup(stored(key), limits);
   }
-  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    return backend_->lookup(id, limits);
-  }
+  using ForwardingBackend::lookup;
   asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits) override {
     const AcquireRequest changed = stored(request);
-    co_await backend_->retract(changed, limits);
+    co_await inner().retract(changed, limits);
   }
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
-    auto ticket = co_await backend_->join(stored(key), waiter, std::move(wake), limits);
+    const AcquireRequest changed = stored(request);
+    auto ticket = co_await inner().join(changed, std::move(wake), limits);
     ++joins_;
     co_return ticket;
   }
-  asio::awaitable<void> close(const CallLimits& limits) override { return backend_->close(limits); }
 
  private:
   [[nodiscard]] const Key& stored(const Key& key) const { return replaced_ ? *replaced_ : key; }
@@ -133,7 +125,6 @@ class CountingBackend : public Backend {
     return request;
   }
 
-  const std::unique_ptr<Backend> backend_;
   Joins& joins_;
   const std::optional<Key> replaced_;
 };

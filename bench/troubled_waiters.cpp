@@ -80,10 +80,10 @@ class Pipe {
 // Returns when so many clients wait for the key. A store without a queue cannot tell, so it gets some time instead.
 void wait_for_waiters(Locks& locks, const Key& key, std::size_t count) {
   for (;;) {
-    const auto state = locks.inspect(key);
-    if (!state.lock) throw std::runtime_error("the key is not held");
-    if (!state.lock->waiters) return std::this_thread::sleep_for(1s);
-    if (*state.lock->waiters >= count) return;
+    const auto state = locks.admin().inspect(key);
+    if (state.holders.empty()) throw std::runtime_error("the key is not held");
+    if (!state.waiters) return std::this_thread::sleep_for(1s);
+    if (*state.waiters >= count) return;
     std::this_thread::sleep_for(5ms);
   }
 }

@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
     const std::string url = argv[1];
     Accounts accounts(url);
     auto locks = sg::open(url);
-    std::puts(locks.setup().c_str());
+    std::puts(locks.admin().setup().c_str());
 
     // The first holder claims and reads the row, then is paused, for example by garbage collection, swapping or a
     // debugger.

@@ -5,6 +5,7 @@
 
 #include <syncguard/detail/caller.hpp>
 #include <syncguard/detail/immediate_executor.hpp>
+#include <syncguard/detail/operations.hpp>
 #include <syncguard/syncguard.hpp>
 
 #include <asio/any_io_executor.hpp>
@@ -64,9 +65,6 @@ struct LeaseAccess {
   static void deliver(OtherResult&) noexcept {}
 };
 
-using ClientPtr = std::shared_ptr<Client>;
-using CallbacksPtr = std::shared_ptr<const Callbacks>;
-
 // Where completions run unless their token has another executor. Without a client: on Asio's system executor.
 SYNCGUARD_EXPORT asio::any_io_executor executor_of(const ClientPtr& client);
 // An error if the client was opened in a parent process before a fork; otherwise null.
@@ -74,48 +72,40 @@ SYNCGUARD_EXPORT std::exception_ptr refusal_in_child(const Client& client);
 // The executor of the operations below.
 SYNCGUARD_EXPORT const asio::any_io_executor& coroutine_executor_of(const Client& client);
 
-// The operations. Blocking calls run the same coroutines.
-SYNCGUARD_EXPORT asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
-                                                        TryOptions options, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key,
-                                                AcquireOptions options, Caller caller, std::stop_token wait_stop);
-SYNCGUARD_EXPORT asio::awaitable<bool> release(ClientPtr client, LockId id, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id,
-                                                                  std::chrono::milliseconds ttl, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<bool> is_locked(ClientPtr client, Key key, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<bool> owns(ClientPtr client, LockId id, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<std::string> setup(ClientPtr client, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<LockPage> list(ClientPtr client, std::string prefix, std::size_t limit,
-                                                std::string cursor, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<KeyState> inspect(ClientPtr client, Key key, Caller caller);
-// The state of the key as soon as it differs from the last one; at once if there is none.
-SYNCGUARD_EXPORT asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<KeyState> last,
-                                                       WatchOptions options, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<Fence> fence(ClientPtr client, Key key, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, Caller caller);
-// Returns false for an empty lease.
-SYNCGUARD_EXPORT asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl,
-                                                    Caller caller);
-SYNCGUARD_EXPORT asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, Caller caller);
+// Performs an operation. Blocking calls run the same coroutines. The client is not null, and kept alive.
+SYNCGUARD_EXPORT asio::awaitable<TryResult> perform(ClientPtr client, TryAcquire operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<Lease> perform(ClientPtr client, Acquire operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<TryResult> perform(ClientPtr client, Adopt operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, Release operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<Timestamp>> perform(ClientPtr client, Extend operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, IsLocked operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> perform(ClientPtr client, Lookup<Key> operation,
+                                                                  Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockInfo>> perform(ClientPtr client, Lookup<LockId> operation,
+                                                                  Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> perform(ClientPtr client, LookupRaw<Key> operation,
+                                                                    Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::optional<LockRecord>> perform(ClientPtr client, LookupRaw<LockId> operation,
+                                                                    Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, Owns operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<LockPage> perform(ClientPtr client, List operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<KeyState> perform(ClientPtr client, Inspect operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<KeyState> perform(ClientPtr client, NextChange operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, BreakLock operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<Fence> perform(ClientPtr client, RaiseFence operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<CleanupReply> perform(ClientPtr client, CleanUp operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::vector<Finding>> perform(ClientPtr client, Diagnose operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<std::string> perform(ClientPtr client, Setup operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, Close operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, ExtendLease operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, ReleaseLease operation, Caller caller);
+SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, ReleaseLeaseWithRetries operation, Caller caller);
 // Releases like the destructor of a lease. Throws LockError(lock_lost) if the lock was gone and if_lost is
 // IfLost::fail.
 SYNCGUARD_EXPORT asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost);
 SYNCGUARD_EXPORT asio::awaitable<bool> close(ClientPtr client);
 // Throws LockError(aborted) if a stop was requested.
 SYNCGUARD_EXPORT void expect_no_stop(const std::stop_token& stop);
-
-// Options are read when the call starts; the objects they point to need not live longer.
-inline std::stop_token take_wait_stop(AcquireOptions& options) {
-  const std::stop_token* stop = std::exchange(options.wait.stop, nullptr);
-  return stop != nullptr ? *stop : std::stop_token();
-}
 
 // Whether an executor, such as that of asio::use_future, belongs to no execution context.
 template <typename Executor>
@@ -132,11 +122,11 @@ void complete_on(const Executor& executor, Function&& function) {
   }
 }
 
-// Starts operation(client, stop_token) and completes token with its result. Without a client, completes with an empty
-// result; in a forked child, with an error.
-template <typename Operation, typename CompletionToken>
-auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
-  using Result = typename std::invoke_result_t<Operation&, const ClientPtr&, std::stop_token>::value_type;
+// Starts begin(client, stop_token), which returns an awaitable, and completes token with its result. Without a client,
+// completes with an empty result; in a forked child, with an error.
+template <typename Begin, typename CompletionToken>
+auto initiate(ClientPtr client, Begin begin, CompletionToken&& token) {
+  using Result = typename std::invoke_result_t<Begin&, const ClientPtr&, std::stop_token>::value_type;
   return asio::async_initiate<CompletionToken, void(std::exception_ptr, Result)>(
       [](auto handler, const ClientPtr& of, auto start) {
         const auto executor = asio::get_associated_executor(handler, executor_of(of));
@@ -174,7 +164,16 @@ auto initiate(ClientPtr client, Operation operation, CompletionToken&& token) {
         asio::co_spawn(coroutine_executor, start(of, stop.get_token()),
                        asio::bind_executor(immediate, std::move(post_handler)));
       },
-      token, std::move(client), std::move(operation));
+      token, std::move(client), std::move(begin));
+}
+
+// The same for an operation. It is moved, not copied, so it can be started once.
+template <typename Operation, typename CompletionToken>
+auto initiate_operation(ClientPtr client, Operation operation, CompletionToken&& token) {
+  auto begin = [operation = std::move(operation)](const ClientPtr& of, std::stop_token stop) mutable {
+    return perform(of, std::move(operation), std::move(stop));
+  };
+  return initiate(std::move(client), std::move(begin), std::forward<CompletionToken>(token));
 }
 
 // Where the caller's code runs: on the executor of its token, or the client's if that belongs to no execution context.
@@ -243,14 +242,13 @@ class SectionHandler {
 
 // Runs on the executor of the caller's token, because function is the caller's code.
 template <typename Result, typename Function>
-asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key key, AcquireOptions options,
-                                  std::stop_token wait_stop, Function function,
-                                  std::shared_ptr<Cancellation> cancellation) {
+asio::awaitable<Result> with_lock(ClientPtr client, CallbacksPtr callbacks, Key key, SectionOptions options,
+                                  Function function, std::shared_ptr<Cancellation> cancellation) {
   // The section decides which types of cancellation it supports.
   co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
   const auto stop = cancellation->stop.get_token();
-  auto start = [callbacks, key, options, wait_stop, stop](const ClientPtr& of, const std::stop_token&) {
-    return acquire(of, callbacks, key, options, stop, wait_stop);
+  auto start = [callbacks, key, options, stop](const ClientPtr& of, const std::stop_token&) {
+    return perform(of, Acquire{callbacks, key, acquire_options(options)}, stop);
   };
   Lease lease = co_await initiate(client, start, asio::use_awaitable);
 
@@ -294,7 +292,7 @@ asio::awaitable<void> watch(ClientPtr client, Key key, WatchOptions options, Fun
   std::optional<KeyState> last;
   for (;;) {
     auto start = [key, last, options, stop](const ClientPtr& of, const std::stop_token&) {
-      return next_change(of, key, last, options, stop);
+      return perform(of, NextChange{key, options, last}, stop);
     };
     last = co_await initiate(client, start, asio::use_awaitable);
     expect_no_stop(stop);
@@ -317,219 +315,45 @@ struct AwaitedFrom {
                                                 CompletionOf<Result>>::type;
 };
 
+template <typename CompletionToken>
+struct Asynchronous {
+  template <typename Operation>
+  static auto start(ClientPtr client, Operation operation, CompletionToken&& token) {
+    return initiate_operation(std::move(client), std::move(operation), std::forward<CompletionToken>(token));
+  }
+
+  template <typename Function>
+  static auto with_lock(const ClientPtr& client, const CallbacksPtr& callbacks, Key key, SectionOptions options,
+                        Function function, CompletionToken&& token) {
+    using Section = AwaitedFrom<Function>;
+    return asio::async_initiate<CompletionToken, typename Section::Signature>(
+        [](auto handler, ClientPtr of, CallbacksPtr with, Key name, SectionOptions chosen, Function section) {
+          const auto executor = section_executor(handler, of);
+          auto cancellation = Cancellation::of(handler);
+          asio::co_spawn(executor,
+                         detail::with_lock<typename Section::Result>(std::move(of), std::move(with), std::move(name),
+                                                                     chosen, std::move(section), cancellation),
+                         SectionHandler(std::move(handler), executor, cancellation));
+        },
+        token, client, callbacks, std::move(key), options, std::move(function));
+  }
+
+  template <typename Function>
+  static auto watch(const ClientPtr& client, Key key, WatchOptions options, Function callback,
+                    CompletionToken&& token) {
+    return asio::async_initiate<CompletionToken, void(std::exception_ptr)>(
+        [](auto handler, ClientPtr of, Key name, WatchOptions chosen, Function notify) {
+          const auto executor = section_executor(handler, of);
+          auto cancellation = Cancellation::of(handler);
+          auto stop = cancellation->stop.get_token();
+          asio::co_spawn(executor,
+                         detail::watch(std::move(of), std::move(name), chosen, std::move(notify), std::move(stop)),
+                         SectionHandler(std::move(handler), executor, cancellation));
+        },
+        token, client, std::move(key), options, std::move(callback));
+  }
+};
+
 }  // namespace detail
-
-template <typename CompletionToken>
-auto Locks::async_try_acquire(Key key, TryOptions options, CompletionToken&& token) const {
-  auto operation = [callbacks = callbacks_, key = std::move(key), options](const detail::ClientPtr& client,
-                                                                           std::stop_token stop) {
-    return detail::try_acquire(client, callbacks, key, options, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_acquire(Key key, AcquireOptions options, CompletionToken&& token) const {
-  auto wait_stop = detail::take_wait_stop(options);
-  auto operation = [callbacks = callbacks_, key = std::move(key), options, wait_stop = std::move(wait_stop)](
-                       const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::acquire(client, callbacks, key, options, std::move(stop), wait_stop);
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename Function, typename CompletionToken>
-auto Locks::async_with_lock(Key key, AcquireOptions options, Function function, CompletionToken&& token) const {
-  using Section = detail::AwaitedFrom<Function>;
-  auto wait_stop = detail::take_wait_stop(options);
-  return asio::async_initiate<CompletionToken, typename Section::Signature>(
-      [](auto handler, detail::ClientPtr client, detail::CallbacksPtr callbacks, Key name, AcquireOptions chosen,
-         std::stop_token stop_waiting, Function section) {
-        const auto executor = detail::section_executor(handler, client);
-        auto cancellation = detail::Cancellation::of(handler);
-        asio::co_spawn(executor,
-                       detail::with_lock<typename Section::Result>(std::move(client), std::move(callbacks),
-                                                                   std::move(name), chosen, std::move(stop_waiting),
-                                                                   std::move(section), cancellation),
-                       detail::SectionHandler(std::move(handler), executor, cancellation));
-      },
-      token, client_, callbacks_, std::move(key), options, std::move(wait_stop), std::move(function));
-}
-
-template <typename CompletionToken>
-auto Locks::async_release(LockId id, CompletionToken&& token) const {
-  auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::release(client, id, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_extend(LockId id, std::chrono::milliseconds ttl, CompletionToken&& token) const {
-  auto operation = [id, ttl](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::extend(client, id, ttl, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_is_locked(Key key, CompletionToken&& token) const {
-  auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::is_locked(client, key, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_lookup(Key key, CompletionToken&& token) const {
-  auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::lookup(client, key, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_lookup(LockId id, CompletionToken&& token) const {
-  auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::lookup(client, id, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_get_by_key(Key key, CompletionToken&& token) const {
-  return async_lookup(std::move(key), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_get_by_id(LockId id, CompletionToken&& token) const {
-  return async_lookup(id, std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_owns(LockId id, CompletionToken&& token) const {
-  auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::owns(client, id, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_get_by_key_raw(Key key, CompletionToken&& token) const {
-  auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::lookup_raw(client, key, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_get_by_id_raw(LockId id, CompletionToken&& token) const {
-  auto operation = [id](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::lookup_raw(client, id, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_list(ListOptions options, CompletionToken&& token) const {
-  auto operation = [prefix = std::string(options.prefix), limit = options.limit, cursor = std::string(options.cursor)](
-                       const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::list(client, prefix, limit, cursor, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_inspect(Key key, CompletionToken&& token) const {
-  auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::inspect(client, key, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename Function, typename CompletionToken>
-auto Locks::async_watch(Key key, WatchOptions options, Function callback, CompletionToken&& token) const {
-  return asio::async_initiate<CompletionToken, void(std::exception_ptr)>(
-      [](auto handler, detail::ClientPtr client, Key name, WatchOptions chosen, Function notify) {
-        const auto executor = detail::section_executor(handler, client);
-        auto cancellation = detail::Cancellation::of(handler);
-        auto stop = cancellation->stop.get_token();
-        asio::co_spawn(executor,
-                       detail::watch(std::move(client), std::move(name), chosen, std::move(notify), std::move(stop)),
-                       detail::SectionHandler(std::move(handler), executor, cancellation));
-      },
-      token, client_, std::move(key), options, std::move(callback));
-}
-
-template <typename CompletionToken>
-auto Locks::async_break_lock(Key key, Fence fence, CompletionToken&& token) const {
-  auto operation = [key = std::move(key), fence](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::break_lock(client, key, fence, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_fence(Key key, CompletionToken&& token) const {
-  auto operation = [key = std::move(key)](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::fence(client, key, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_raise_fence(Key key, Fence fence, CompletionToken&& token) const {
-  auto operation = [key = std::move(key), fence](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::raise_fence(client, key, fence, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_clean_up(CleanupRequest request, CompletionToken&& token) const {
-  auto operation = [request](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::clean_up(client, request, std::move(stop));
-  };
-  return detail::initiate(client_, std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_diagnose(CompletionToken&& token) const {
-  auto operation = [](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::diagnose(client, std::move(stop));
-  };
-  return detail::initiate(client_, operation, std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_setup(CompletionToken&& token) const {
-  auto operation = [](const detail::ClientPtr& client, std::stop_token stop) {
-    return detail::setup(client, std::move(stop));
-  };
-  return detail::initiate(client_, operation, std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Locks::async_close(CompletionToken&& token) const {
-  auto operation = [](const detail::ClientPtr& client, const std::stop_token&) { return detail::close(client); };
-  return detail::initiate(client_, operation, std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Lease::async_extend(std::chrono::milliseconds ttl, CompletionToken&& token) {
-  auto operation = [state = state_, ttl](const detail::ClientPtr&, std::stop_token stop) {
-    return detail::extend_lease(state, ttl, std::move(stop));
-  };
-  return detail::initiate(client_.lock(), std::move(operation), std::forward<CompletionToken>(token));
-}
-
-template <typename CompletionToken>
-auto Lease::async_release(CompletionToken&& token) {
-  auto operation = [state = state_](const detail::ClientPtr&, std::stop_token stop) {
-    return detail::release_lease(state, std::move(stop));
-  };
-  return detail::initiate(client_.lock(), std::move(operation), std::forward<CompletionToken>(token));
-}
-
 }  // namespace v0_1
 }  // namespace syncguard

@@ -1,7 +1,7 @@
 /// \file
 /// The backend interface: five operations that each make one atomic attempt against the store, and optionally a queue
-/// of waiters per key. Everything else (waiting, renewing, releasing, sanitizing, telemetry, blocking calls) is
-/// implemented once, above this interface, for all backends.
+/// of waiters per key (`<syncguard/wait_ticket.hpp>`). Everything else (waiting, renewing, releasing, sanitizing,
+/// telemetry, blocking calls) is implemented once, above this interface, for all backends.
 ///
 /// Rules for implementations:
 ///
@@ -21,7 +21,7 @@
 /// server.
 #pragma once
 
-#include <syncguard/administration.hpp>
+#include <syncguard/admin_types.hpp>
 #include <syncguard/backend_fwd.hpp>
 #include <syncguard/call_limits.hpp>
 #include <syncguard/capabilities.hpp>
@@ -30,6 +30,7 @@
 #include <syncguard/export.hpp>
 #include <syncguard/lock_info.hpp>
 #include <syncguard/requests.hpp>
+#include <syncguard/wait_ticket.hpp>
 
 #include <asio/awaitable.hpp>
 
@@ -44,31 +45,8 @@
 namespace syncguard {
 inline namespace v0_1 {
 
-/// A waiter's place in the queue of a key, among the first waiters of all clients. The destructor only forgets the
-/// place locally; other clients then skip it as dead.
-class SYNCGUARD_EXPORT WaitTicket {
- public:
-  WaitTicket() = default;
-  WaitTicket(const WaitTicket&) = delete;
-  WaitTicket& operator=(const WaitTicket&) = delete;
-  virtual ~WaitTicket();
-
-  /// Makes sure that the place still exists, and takes a new one at the end of the queue if it does not (because a turn
-  /// lapsed, or the store lost its queue). The place is active when this returns, as after join().
-  virtual asio::awaitable<void> rejoin(const CallLimits& limits) = 0;
-  /// Gives up the place. A turn that was already given is passed on.
-  virtual asio::awaitable<void> leave(const CallLimits& limits) = 0;
-  /// How long the key stays held by, or reserved for, another client, if the atomic step of join() or rejoin() saw
-  /// that. The caller then waits without another attempt. nullopt (the default) if the step did not look, or if an
-  /// attempt may succeed.
-  [[nodiscard]] virtual std::optional<std::chrono::milliseconds> free_in() const noexcept;
-  /// Whether wake is also called after the holder's lock has expired, and after a turn of another waiter was not used.
-  /// If not (the default), the client attempts at that time by itself, like all other waiting clients.
-  [[nodiscard]] virtual bool notices_expiry() const noexcept;
-};
-
 /// A store of locks, as one client uses it. An implementation has capabilities() and the five operations; everything
-/// else has a default.
+/// else has a default. A wrapper around another backend derives from ForwardingBackend instead, which has no defaults.
 class SYNCGUARD_EXPORT Backend {
  public:
   Backend() = default;
@@ -108,11 +86,11 @@ class SYNCGUARD_EXPORT Backend {
   /// other.
   virtual asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits);
 
-  /// Joins the key's queue. The place is active in the store when this returns: from then on, wake is called (from any
-  /// thread, possibly more than once, possibly spuriously) when it may be this waiter's turn. Returns null if the
-  /// backend cannot notify waiters; the client then polls.
-  virtual asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter,
-                                                            std::function<void()> wake, const CallLimits& limits);
+  /// Joins the key's queue, under the request's lock id. The place is active in the store when this returns: from then
+  /// on, wake is called (from any thread, possibly more than once, possibly spuriously) when the request may be
+  /// granted. Returns null if the backend cannot notify waiters, the default; the client then polls.
+  virtual asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
+                                                            const CallLimits& limits);
 
   /// \}
 
@@ -153,7 +131,7 @@ class SYNCGUARD_EXPORT Backend {
 
   /// \}
 
-  /// \name Optional: clock skew, connections, locks that vanished, closing
+  /// \name Optional: what a backend tells its client, and closing
   /// \{
 
   /// How far this host's clock is ahead of the store's (negative: behind): the part that network delays cannot explain.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <syncguard/boot_clock.hpp>
+#include <syncguard/detail/operations.hpp>
 #include <syncguard/export.hpp>
 #include <syncguard/fence.hpp>
 #include <syncguard/key.hpp>
@@ -13,19 +14,29 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string_view>
 #include <utility>
 
 namespace syncguard {
 inline namespace v0_1 {
 
 namespace detail {
-class Client;
-class LeaseState;
 struct LeaseAccess;
 // For assertions that fail when the function that contains them is used.
 template <typename>
 inline constexpr bool never = false;
 }  // namespace detail
+
+/// Why a lock was lost while its lease held it.
+enum class LossReason {
+  expired,        ///< its ttl passed, because it was not renewed or renewals failed
+  max_hold,       ///< it was held for max_hold, after which it is not renewed
+  removed,        ///< the store has no such lock anymore: it was broken, released by its id, or deleted
+  store_lost,     ///< the store itself is gone, for example a deleted database file
+  client_closed,  ///< its client was closed
+};
+/// "expired", "max-hold", "removed", "store-lost", "client-closed".
+SYNCGUARD_EXPORT std::string_view to_string(LossReason reason) noexcept;
 
 /// Owns a lock until it is released, detached, lost or destroyed. Movable, not copyable. One thread at a time may use
 /// a lease, except for lost(), whose token may go anywhere.
@@ -91,6 +102,10 @@ class SYNCGUARD_EXPORT Lease {
   /// deadline; only fences protect against that.
   [[nodiscard]] std::stop_token lost() const noexcept;
 
+  /// Why the lock was lost, for logs and tests. Set before lost() is stopped, and when a release finds the lock gone.
+  /// nullopt otherwise, and for an empty lease.
+  [[nodiscard]] std::optional<LossReason> lost_reason() const noexcept;
+
   /// Replaces the remaining time by ttl, which later renewals also use. Returns false if the lock is no longer held by
   /// this lease; lost() is then stopped, too, shortly afterwards. Returns false for an empty or released lease. Waits
   /// for a pending renewal. May throw LockError; if the error is in doubt, the lease keeps the earlier of the two
@@ -103,17 +118,31 @@ class SYNCGUARD_EXPORT Lease {
   /// the earlier release succeeded.
   bool release(std::stop_token stop = {});
 
-  /// Gives up the lease without releasing: the lock stays held until it expires or is released by its id. The lease
-  /// must hold a lock.
+  /// The same, but repeats the attempt after transient errors until the lock has expired in the store; then throws the
+  /// last error. Logs a warning when it begins to repeat. Returns true if any of the attempts may have released the
+  /// lock, and false if the lock was already gone, or if the lease is empty. A stop request ends the retries with the
+  /// last error, but no attempt: the first one is always made, and takes at most operation_timeout.
+  bool release_with_retries(std::stop_token stop = {});
+
+  /// Gives up the lease without releasing: the lock stays held until it expires or is released by its id. With
+  /// Locks::adopt, another process can make a lease of it again. The lease must hold a lock.
   LockId detach();
 
-  /// The asynchronous counterparts, which take any Asio completion token: include `<syncguard/async.hpp>`. The lease
-  /// must stay alive, and unmoved, until they complete. Completions run on the token's executor, by default the
-  /// client's. A lease without a client uses Asio's system executor by default.
+  /// The asynchronous counterparts, which take any Asio completion token and complete with (std::exception_ptr, bool):
+  /// include `<syncguard/async.hpp>`. The lease must stay alive, and unmoved, until they complete. Completions run on
+  /// the token's executor, by default the client's. A lease without a client uses Asio's system executor by default.
   template <typename CompletionToken>
-  auto async_extend(std::chrono::milliseconds ttl, CompletionToken&& token);
+  auto async_extend(std::chrono::milliseconds ttl, CompletionToken&& token) {
+    return detail::start(client_.lock(), detail::ExtendLease{state_, ttl}, std::forward<CompletionToken>(token));
+  }
   template <typename CompletionToken>
-  auto async_release(CompletionToken&& token);
+  auto async_release(CompletionToken&& token) {
+    return detail::start(client_.lock(), detail::ReleaseLease{state_}, std::forward<CompletionToken>(token));
+  }
+  template <typename CompletionToken>
+  auto async_release_with_retries(CompletionToken&& token) {
+    return detail::start(client_.lock(), detail::ReleaseLeaseWithRetries{state_}, std::forward<CompletionToken>(token));
+  }
 
  private:
   friend struct detail::LeaseAccess;

@@ -2,11 +2,10 @@
 /// The client: the main class of the library.
 #pragma once
 
-#include <syncguard/administration.hpp>
 #include <syncguard/backend_fwd.hpp>
 #include <syncguard/capabilities.hpp>
 #include <syncguard/client_options.hpp>
-#include <syncguard/diagnosis.hpp>
+#include <syncguard/detail/operations.hpp>
 #include <syncguard/error.hpp>
 #include <syncguard/export.hpp>
 #include <syncguard/key.hpp>
@@ -21,20 +20,18 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace syncguard {
 inline namespace v0_1 {
 
+class Admin;
 class Locks;
 
 namespace detail {
-class Client;
-Locks make_locks(std::shared_ptr<Client> client, std::shared_ptr<const Callbacks> callbacks);
+Locks make_locks(ClientPtr client, CallbacksPtr callbacks);
 // Releases like the destructor. Throws LockError(lock_lost) if the lock was gone and if_lost is IfLost::fail.
 SYNCGUARD_EXPORT void end_section(Lease lease, IfLost if_lost);
 // A coroutine, or anything else that can be awaited: its work is not done when the function that returns it has
@@ -46,6 +43,10 @@ concept DoneLater = requires {
 || requires(std::remove_cvref_t<Result> result) { std::move(result).await_ready(); }
 || requires(std::remove_cvref_t<Result> result) { std::move(result).operator co_await(); }
 || requires(std::remove_cvref_t<Result> result) { operator co_await(std::move(result)); };
+
+constexpr AcquireOptions acquire_options(const SectionOptions& section) {
+  return {.ttl = section.ttl, .auto_extend = section.auto_extend, .max_hold = section.max_hold, .wait = section.wait};
+}
 }  // namespace detail
 
 /// A client of one store. Thread-safe and cheap to copy; copies share everything. A const client can do everything:
@@ -57,6 +58,11 @@ concept DoneLater = requires {
 /// (docs/adr/0019-blocking-callers-work-themselves.md). Invalid input throws LockError(invalid_argument) before any
 /// I/O. A blocking call throws LockError(invalid_argument) on a thread that runs the client's executor, and always on a
 /// client that runs on the caller's executor: it would deadlock there. Use the asynchronous counterpart.
+///
+/// The asynchronous counterparts take any Asio completion token and complete with (std::exception_ptr, result): include
+/// `<syncguard/async.hpp>`. The token's cancellation slot replaces the stop token. Completions run on the token's
+/// executor, by default the client's: there they must not block, since renewals and timeouts run there too, and must
+/// not throw.
 ///
 /// A client does not survive a fork. In the child every call, including asynchronous ones, fails immediately with
 /// LockError(invalid_argument), and nothing affects the parent's timers or connections: open another client there. With
@@ -72,21 +78,33 @@ class SYNCGUARD_EXPORT Locks {
 
   /// Makes one attempt. The result is empty if the key is held, or reserved for a waiter.
   [[nodiscard]] TryResult try_acquire(const Key& key, TryOptions options = {}, std::stop_token stop = {}) const;
+  template <typename CompletionToken>
+  auto async_try_acquire(Key key, TryOptions options, CompletionToken&& token) const {
+    return detail::start(client_, detail::TryAcquire{callbacks_, std::move(key), options},
+                         std::forward<CompletionToken>(token));
+  }
 
   /// Waits for the lock. Waiters are served in order: within this client on every backend, and across clients if the
   /// store keeps a queue. Throws LockError(acquisition_timeout) after wait.timeout, or after max_retries retries, if
   /// set. Retries transient errors in the meantime.
   [[nodiscard]] Lease acquire(const Key& key, AcquireOptions options = {}, std::stop_token stop = {}) const;
+  template <typename CompletionToken>
+  auto async_acquire(Key key, AcquireOptions options, CompletionToken&& token) const {
+    return detail::start(client_, detail::Acquire{callbacks_, std::move(key), options},
+                         std::forward<CompletionToken>(token));
+  }
 
-  /// Runs function(lease), or function(), while holding the lock, and returns its result, including references.
-  /// Releases the lock however the function ends. An exception from the function takes precedence over a release error,
-  /// which goes to Callbacks::on_release_error. If the lock was gone before the function returned, that is reported
-  /// there, too, with the code lock_lost; with if_lost = IfLost::fail it is thrown instead. The function must not be a
-  /// coroutine, which would run after the release: use async_with_lock.
+  /// Runs function(lease), or function(), while holding the lock, and returns its result, including references. Waits
+  /// for the lock like acquire. Renews it until the function ends, and releases it however the function ends.
+  ///
+  /// An exception from the function takes precedence over a release error, which goes to Callbacks::on_release_error.
+  /// If the lock was gone before the function returned, another holder may have worked at the same time: that is
+  /// reported there, too, and thrown as LockError(lock_lost). SectionOptions changes both defaults. The function must
+  /// not be a coroutine, which would run after the release: use async_with_lock.
   template <typename Function>
-  decltype(auto) with_lock(const Key& key, AcquireOptions options, Function&& function,
+  decltype(auto) with_lock(const Key& key, SectionOptions options, Function&& function,
                            std::stop_token stop = {}) const {
-    Lease lease = acquire(key, options, std::move(stop));
+    Lease lease = acquire(key, detail::acquire_options(options), std::move(stop));
     const auto section = [&]() -> decltype(auto) {
       if constexpr (std::is_invocable_v<Function, Lease&>) {
         return std::invoke(std::forward<Function>(function), lease);
@@ -110,75 +128,68 @@ class SYNCGUARD_EXPORT Locks {
       return result;
     }
   }
+  /// function(lease) or function() returns an awaitable. It runs on the token's executor. Completes with
+  /// (std::exception_ptr) if that awaitable has no result.
+  template <typename Function, typename CompletionToken>
+  auto async_with_lock(Key key, SectionOptions options, Function function, CompletionToken&& token) const {
+    return (void)detail::WithAsyncHeader<CompletionToken>(),
+           detail::Asynchronous<CompletionToken>::with_lock(client_, callbacks_, std::move(key), options,
+                                                            std::move(function), std::forward<CompletionToken>(token));
+  }
+
+  /// Makes a lease of a lock that was given up with Lease::detach(), in this or another process, and extends it by
+  /// options.ttl: so that a lock can be handed to another process. Keeps the fence and the holder's label. The result
+  /// is empty if there is no live lock with this id. After an error in doubt, the lock may have been extended.
+  [[nodiscard]] TryResult adopt(const LockId& id, AdoptOptions options = {}, std::stop_token stop = {}) const;
+  template <typename CompletionToken>
+  auto async_adopt(LockId id, AdoptOptions options, CompletionToken&& token) const {
+    return detail::start(client_, detail::Adopt{callbacks_, id, options}, std::forward<CompletionToken>(token));
+  }
 
   /// Releases a lock by its id, from any client; safe to call without owning the lock. Returns false if the lock no
   /// longer exists.
   bool release(const LockId& id, std::stop_token stop = {}) const;
+  template <typename CompletionToken>
+  auto async_release(LockId id, CompletionToken&& token) const {
+    return detail::start(client_, detail::Release{id}, std::forward<CompletionToken>(token));
+  }
+
   /// Replaces the remaining time by ttl and returns the new expiry, or nullopt if the lock no longer exists. Not an
-  /// ownership test: a holder uses Lease::remaining() and lost(), diagnosis uses owns(), and a write needs the fence.
+  /// ownership test: a holder uses Lease::remaining() and lost(), diagnosis uses Admin::owns(), and a write needs the
+  /// fence.
   std::optional<Timestamp> extend(const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop = {}) const;
+  template <typename CompletionToken>
+  auto async_extend(LockId id, std::chrono::milliseconds ttl, CompletionToken&& token) const {
+    return detail::start(client_, detail::Extend{id, ttl}, std::forward<CompletionToken>(token));
+  }
 
   /// For display, diagnosis and hints. Never guard work with it: the result may be outdated when it arrives.
   [[nodiscard]] bool is_locked(const Key& key, std::stop_token stop = {}) const;
-  /// Returns nullopt for both expired and absent.
+  template <typename CompletionToken>
+  auto async_is_locked(Key key, CompletionToken&& token) const {
+    return detail::start(client_, detail::IsLocked{std::move(key)}, std::forward<CompletionToken>(token));
+  }
+
+  /// The live lock of the key, without raw identifiers, or nullopt for both expired and absent.
   [[nodiscard]] std::optional<LockInfo> lookup(const Key& key, std::stop_token stop = {}) const;
+  template <typename CompletionToken>
+  auto async_lookup(Key key, CompletionToken&& token) const {
+    return detail::start(client_, detail::Lookup<Key>{std::move(key)}, std::forward<CompletionToken>(token));
+  }
+  /// The same by id.
   [[nodiscard]] std::optional<LockInfo> lookup(const LockId& id, std::stop_token stop = {}) const;
-  /// The same as lookup, under the names that other SyncGuard libraries use.
-  [[nodiscard]] std::optional<LockInfo> get_by_key(const Key& key, std::stop_token stop = {}) const;
-  [[nodiscard]] std::optional<LockInfo> get_by_id(const LockId& id, std::stop_token stop = {}) const;
-  /// Whether the lock with this id is live.
-  [[nodiscard]] bool owns(const LockId& id, std::stop_token stop = {}) const;
-  /// With raw identifiers, for debugging: never log them.
-  [[nodiscard]] std::optional<LockRecord> get_by_key_raw(const Key& key, std::stop_token stop = {}) const;
-  [[nodiscard]] std::optional<LockRecord> get_by_id_raw(const LockId& id, std::stop_token stop = {}) const;
+  template <typename CompletionToken>
+  auto async_lookup(LockId id, CompletionToken&& token) const {
+    return detail::start(client_, detail::Lookup<LockId>{id}, std::forward<CompletionToken>(token));
+  }
 
-  /// A page of the live locks, in no particular order, for operators. Reads a bounded part of the store: call it again
-  /// with the cursor of the page until that is empty. Every lock that is live from the first page to the last appears;
-  /// on Redis it may appear twice. Throws LockError(invalid_argument) if the backend does not support this, and for a
-  /// cursor that is not from a page.
-  [[nodiscard]] LockPage list(ListOptions options = {}, std::stop_token stop = {}) const;
-  /// The state of a key: its lock with the holder and the number of waiters, its fence counter, and the store's time.
-  /// For display and diagnosis, like is_locked().
-  [[nodiscard]] KeyState inspect(const Key& key, std::stop_token stop = {}) const;
-  /// Calls callback with the state of the key, then again after every change of its holder or fence, and when it
-  /// becomes free or locked. Not when the lock is extended. States that change back, or change again while callback
-  /// runs, are left out: only the latest one counts. Transient errors are retried forever. Returns when a stop is
-  /// requested; throws other errors, and those of callback, which runs on this thread.
-  void watch(const Key& key, const std::function<void(const KeyState&)>& callback, WatchOptions options = {},
-             std::stop_token stop = {}) const;
-  /// Releases the lock of another holder, for operators: its holder no longer works, and its ttl is too long to wait.
-  /// Only if the lock still has this fence. Returns false if it has not, or if the key is free. Logs a warning. The
-  /// holder is not notified: it finds out at its next renewal, and only checked fences stop it until then.
-  bool break_lock(const Key& key, Fence fence, std::stop_token stop = {}) const;
-  /// The key's fence counter: the newest fence that was granted. Zero if the key was never locked.
-  [[nodiscard]] Fence fence(const Key& key, std::stop_token stop = {}) const;
-  /// Raises the key's fence counter to at least this value and returns the new value; never lowers it. After a restore
-  /// of the store, raise it to the newest fence that a protected resource has seen. Throws LockError(invalid_argument)
-  /// from Fence::refuse_above on, where the key could not be locked anymore.
-  Fence raise_fence(const Key& key, Fence fence, std::stop_token stop = {}) const;
-  /// Removes locks that expired long ago, at most a limited number per call (see CleanupReply::more), or counts all of
-  /// them. Never removes a fence counter. Only saves space: an acquire replaces expired locks.
-  CleanupReply clean_up(CleanupRequest request = {}, std::stop_token stop = {}) const;
-
-  /// Checks whether the store is fit for locks, and says how to fix it if not. A store that is unreachable or rejects
-  /// the client is a finding, not an error. Changes nothing that other clients can see. For deployments and diagnosis,
-  /// not for every start of a program: it takes several round trips, all within one operation_timeout.
-  [[nodiscard]] std::vector<Finding> diagnose(std::stop_token stop = {}) const;
-  /// Creates what the store needs before it can hold locks (tables, a file). Returns a message that says what was
-  /// created, or that nothing was needed. Safe to repeat and to run concurrently.
-  std::string setup(std::stop_token stop = {}) const;
-  /// The SQL with which an administrator can create the same instead of setup(), in a store that has nothing yet. Safe
-  /// to repeat. Empty if the store needs no setup. Without I/O.
-  [[nodiscard]] std::string setup_script() const;
+  /// What operators do with this client's store: list, inspect, watch and break locks, check the store, set it up.
+  /// Include `<syncguard/admin.hpp>`, or `<syncguard/syncguard.hpp>`.
+  [[nodiscard]] Admin admin() const;
 
   /// The backend's capabilities: its name, whether it returns fences, the time authority, and the default
   /// operation_timeout. Without I/O.
   [[nodiscard]] Capabilities capabilities() const;
-
-  /// How far this host's clock is ahead of the store's (negative: behind): the part that is certain, because network
-  /// delays cannot explain it. nullopt if the store's own clock decides about expiry (every backend except Firestore),
-  /// and before the first reply.
-  [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept;
 
   /// Returns a copy with other callbacks. It shares everything else.
   [[nodiscard]] Locks with(Callbacks callbacks) const;
@@ -188,67 +199,21 @@ class SYNCGUARD_EXPORT Locks {
   /// waits for other callbacks within dispose_timeout. Later operations throw LockError(aborted). May be called
   /// repeatedly and from any thread; on a thread that runs the client's executor it only starts closing.
   void close() const;
-
-  /// The asynchronous counterparts, which take any Asio completion token and complete with (std::exception_ptr,
-  /// result): include `<syncguard/async.hpp>`. The token's cancellation slot replaces the stop token. Completions run
-  /// on the token's executor, by default the client's: there they must not block, since renewals and timeouts run there
-  /// too, and must not throw.
+  /// Completes with (std::exception_ptr, bool): true when the client is closed. False, at once, in a callback of a
+  /// client that another thread is closing, because that thread waits for the callback. Cannot be canceled. A client of
+  /// open_on that has connected keeps its context running until it is closed.
   template <typename CompletionToken>
-  auto async_try_acquire(Key key, TryOptions options, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_acquire(Key key, AcquireOptions options, CompletionToken&& token) const;
-  /// function(lease) or function() returns an awaitable.
-  template <typename Function, typename CompletionToken>
-  auto async_with_lock(Key key, AcquireOptions options, Function function, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_release(LockId id, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_extend(LockId id, std::chrono::milliseconds ttl, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_is_locked(Key key, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_lookup(Key key, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_lookup(LockId id, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_get_by_key(Key key, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_get_by_id(LockId id, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_owns(LockId id, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_get_by_key_raw(Key key, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_get_by_id_raw(LockId id, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_list(ListOptions options, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_inspect(Key key, CompletionToken&& token) const;
-  /// callback(state) runs on the token's executor. Completes with (std::exception_ptr), never without an error: with
-  /// LockError(aborted) if it was canceled.
-  template <typename Function, typename CompletionToken>
-  auto async_watch(Key key, WatchOptions options, Function callback, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_break_lock(Key key, Fence fence, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_fence(Key key, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_raise_fence(Key key, Fence fence, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_clean_up(CleanupRequest request, CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_diagnose(CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_setup(CompletionToken&& token) const;
-  template <typename CompletionToken>
-  auto async_close(CompletionToken&& token) const;
+  auto async_close(CompletionToken&& token) const {
+    return detail::start(client_, detail::Close{}, std::forward<CompletionToken>(token));
+  }
 
  private:
-  friend Locks detail::make_locks(std::shared_ptr<detail::Client> client, std::shared_ptr<const Callbacks> callbacks);
+  friend class Admin;
+  friend Locks detail::make_locks(detail::ClientPtr client, detail::CallbacksPtr callbacks);
   Locks() = default;
 
-  std::shared_ptr<detail::Client> client_;
-  std::shared_ptr<const Callbacks> callbacks_;
+  detail::ClientPtr client_;
+  detail::CallbacksPtr callbacks_;
   // The client closes with the last copy of this.
   std::shared_ptr<void> keeps_open_;
 };

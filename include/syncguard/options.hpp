@@ -6,9 +6,10 @@
 /// expression (docs/adr/0007-trivially-copyable-options.md).
 #pragma once
 
+#include <syncguard/export.hpp>
+
 #include <chrono>
 #include <limits>
-#include <stop_token>
 #include <type_traits>
 
 namespace syncguard {
@@ -17,6 +18,9 @@ inline namespace v0_1 {
 /// The limits of a ttl, on every store. Any other ttl throws LockError(invalid_argument).
 inline constexpr std::chrono::milliseconds min_ttl{1};
 inline constexpr std::chrono::milliseconds max_ttl{1'000'000'000'000};
+
+/// For max_hold: a lease is renewed for as long as it is held.
+inline constexpr std::chrono::milliseconds no_max_hold = std::chrono::milliseconds::max();
 
 /// The base of a delay: retry_delay * 2^(retry-1), or always retry_delay.
 enum class Backoff { exponential, fixed };
@@ -41,25 +45,20 @@ struct WaitOptions {
   std::chrono::milliseconds max_delay{10'000};
   Backoff backoff = Backoff::exponential;
   Jitter jitter = Jitter::equal;
-  /// Ends only the wait, with LockError(aborted). Read when the call starts; need not live longer.
-  const std::stop_token* stop = nullptr;
 };
 
-/// What with_lock does if the lock was gone before its function returned. The loss is always reported; see
-/// Callbacks::on_release_error.
-enum class IfLost {
-  report,  ///< returns the function's result
-  fail,    ///< throws LockError(lock_lost); an exception from the function takes precedence
-};
-
+/// acquire waits for the lock.
 struct AcquireOptions {
-  /// From min_ttl to max_ttl; anything else throws LockError(invalid_argument).
+  /// How long the lock stays held if this process stops renewing it. From min_ttl to max_ttl; anything else throws
+  /// LockError(invalid_argument).
   std::chrono::milliseconds ttl{30'000};
-  /// Renews the lease after a third of its ttl for as long as it is held.
+  /// Renews the lease after a third of its ttl for as long as it is held, or until max_hold.
   bool auto_extend = false;
+  /// How long renewals may keep the lease, counted from when the granting request was sent, so that a hung section does
+  /// not hold its lock forever. Then lost() fires, and the lock expires. Positive; less than the ttl has no effect,
+  /// because nothing is renewed then. Lease::extend() is not limited by it.
+  std::chrono::milliseconds max_hold = no_max_hold;
   WaitOptions wait{};
-  /// For with_lock; acquire ignores it.
-  IfLost if_lost = IfLost::report;
 };
 
 /// try_acquire makes one attempt and does not queue.
@@ -67,11 +66,39 @@ struct TryOptions {
   /// As in AcquireOptions.
   std::chrono::milliseconds ttl{30'000};
   bool auto_extend = false;
+  std::chrono::milliseconds max_hold = no_max_hold;
+};
+
+/// What with_lock does if the lock was gone before its function returned. The loss is always reported; see
+/// Callbacks::on_release_error.
+enum class IfLost {
+  fail,    ///< throws LockError(lock_lost); an exception from the function takes precedence
+  report,  ///< returns the function's result
+};
+
+/// with_lock waits for the lock, renews it, and says if it was lost, unless told otherwise.
+struct SectionOptions {
+  /// As in AcquireOptions, except that renewing is the default.
+  std::chrono::milliseconds ttl{30'000};
+  bool auto_extend = true;
+  std::chrono::milliseconds max_hold = no_max_hold;
+  WaitOptions wait{};
+  IfLost if_lost = IfLost::fail;
+};
+
+/// adopt makes a lease of a lock that another lease has given up with detach().
+struct AdoptOptions {
+  /// The lock is extended by this at once. As in AcquireOptions.
+  std::chrono::milliseconds ttl{30'000};
+  bool auto_extend = true;
+  std::chrono::milliseconds max_hold = no_max_hold;
 };
 
 static_assert(std::is_trivially_copyable_v<WaitOptions>);
 static_assert(std::is_trivially_copyable_v<AcquireOptions>);
 static_assert(std::is_trivially_copyable_v<TryOptions>);
+static_assert(std::is_trivially_copyable_v<SectionOptions>);
+static_assert(std::is_trivially_copyable_v<AdoptOptions>);
 
 }  // namespace v0_1
 }  // namespace syncguard

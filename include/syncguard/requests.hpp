@@ -15,17 +15,22 @@
 namespace syncguard {
 inline namespace v0_1 {
 
+/// What a backend may use to save work. Ignoring all of it is correct.
+struct AcquireHints {
+  /// Whether the caller waits if the key is contended. A waiting caller may be refused briefly in favor of other
+  /// clients.
+  bool can_wait = false;
+  /// No earlier request has used the lock id, and it is in no queue.
+  bool id_is_new = false;
+};
+
 struct AcquireRequest {
   Key key;
   LockId lock_id;
   std::chrono::milliseconds ttl;
-  /// Whether the caller waits if the key is contended. A waiting caller may be refused briefly in favor of other
-  /// clients.
-  bool can_wait = false;
   /// The label to store with the lock, see ClientOptions::holder; empty: none.
   std::string holder{};
-  /// The lock id is new: no earlier request has used it, and it is in no queue.
-  bool is_first = false;
+  AcquireHints hints{};
 };
 
 struct Granted {

@@ -3,6 +3,7 @@
 /// `<syncguard/async.hpp>`.
 #pragma once
 
+#include <syncguard/admin.hpp>
 #include <syncguard/boot_clock.hpp>
 #include <syncguard/capabilities.hpp>
 #include <syncguard/client_options.hpp>

@@ -1,4 +1,4 @@
-// Combines several stop tokens.
+// Combines two stop tokens.
 #pragma once
 
 #include <optional>
@@ -6,12 +6,12 @@
 
 namespace syncguard::async {
 
-// A token that is stopped as soon as one of the given tokens is. Free of cost if only one of them can be stopped.
-class AnyStop {
+// A token that is stopped as soon as one of two tokens is. Free of cost if only one of them can be stopped.
+class EitherStop {
  public:
-  AnyStop(const std::stop_token& first, const std::stop_token& second, const std::stop_token& third = {});
-  AnyStop(const AnyStop&) = delete;
-  AnyStop& operator=(const AnyStop&) = delete;
+  EitherStop(const std::stop_token& first, const std::stop_token& second);
+  EitherStop(const EitherStop&) = delete;
+  EitherStop& operator=(const EitherStop&) = delete;
 
   [[nodiscard]] const std::stop_token& token() const noexcept { return token_; }
 
@@ -24,7 +24,6 @@ class AnyStop {
   std::stop_token token_;
   std::optional<std::stop_callback<RequestStop>> first_;
   std::optional<std::stop_callback<RequestStop>> second_;
-  std::optional<std::stop_callback<RequestStop>> third_;
 };
 
 }  // namespace syncguard::async

@@ -47,18 +47,20 @@ namespace {
 
 struct Found {
   LockRecord record;
+  Holder holder;
   KeyState state;
 };
 
 // The lock with its id, and its holder and waiters, from two requests.
-std::optional<Found> find(Locks& locks, const StatusArguments& arguments, const std::stop_token& stop) {
+std::optional<Found> find(const Admin& admin, const StatusArguments& arguments, const std::stop_token& stop) {
   constexpr int max_attempts = 100;
   for (int attempt = 0; attempt < max_attempts; ++attempt) {
-    const auto record = arguments.lock_id ? locks.get_by_id_raw(LockId(*arguments.lock_id), stop)
-                                          : locks.get_by_key_raw(arguments.key.value(), stop);
+    const auto record = arguments.lock_id ? admin.get_by_id_raw(LockId(*arguments.lock_id), stop)
+                                          : admin.get_by_key_raw(arguments.key.value(), stop);
     if (!record) return std::nullopt;
-    auto state = locks.inspect(record->key, stop);
-    if (state.lock && state.lock->fence == record->fence) return Found{*record, std::move(state)};
+    auto state = admin.inspect(record->key, stop);
+    const auto found = std::ranges::find(state.holders, record->fence, &Holder::fence);
+    if (found != state.holders.end()) return Found{*record, *found, std::move(state)};
     // Another holder got the lock in between.
   }
   throw LockError(ErrorCode::internal,
@@ -67,35 +69,35 @@ std::optional<Found> find(Locks& locks, const StatusArguments& arguments, const 
 
 }  // namespace
 
-ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& output, const std::stop_token& stop) {
-  const auto found = find(locks, arguments, stop);
+ExitCode status(const Admin& admin, const StatusArguments& arguments, const Output& output,
+                const std::stop_token& stop) {
+  const auto found = find(admin, arguments, stop);
   if (!found) {
     output.result({{"locked", false}}, "not locked");
     return exit_no;
   }
-  const auto& [record, state] = *found;
-  const auto& lock = *state.lock;
+  const auto& [record, holder, state] = *found;
   const LockInfo info = sanitize(record);
-  const auto held = state.now - lock.acquired_at;
-  const auto left = lock.expires_at - state.now;
+  const auto held = state.now - holder.acquired_at;
+  const auto left = holder.expires_at - state.now;
   ordered_json object = {{"locked", true},
                          {"keyHash", info.key_hash},
                          {"lockIdHash", info.lock_id_hash},
-                         {"fence", lock.fence.str()},
-                         {"expiresAtMs", millis(lock.expires_at)},
-                         {"acquiredAtMs", millis(lock.acquired_at)},
-                         {"holder", lock.holder},
-                         {"waiters", waiters_json(lock)},
+                         {"fence", holder.fence.str()},
+                         {"expiresAtMs", millis(holder.expires_at)},
+                         {"acquiredAtMs", millis(holder.acquired_at)},
+                         {"holder", holder.label},
+                         {"waiters", waiters_json(state.waiters)},
                          {"heldMs", held.count()},
                          {"remainingMs", left.count()}};
-  std::string text = "locked by " + shown_holder(lock.holder) + "\nsince " + local_time(lock.acquired_at) + " (" +
+  std::string text = "locked by " + shown_holder(holder.label) + "\nsince " + local_time(holder.acquired_at) + " (" +
                      short_duration(held) + ")\n";
   text += left > 0ms
-              ? "until " + local_time(lock.expires_at) + " (" + short_duration(left) + " left) unless it is extended"
-              : "expired at " + local_time(lock.expires_at) + ", being kept for clock tolerance";
-  text += "\nfence " + lock.fence.str();
-  if (lock.waiters) text += "\nwaiters " + std::to_string(*lock.waiters);
-  text += "\nkey " + printable(lock.key.str());
+              ? "until " + local_time(holder.expires_at) + " (" + short_duration(left) + " left) unless it is extended"
+              : "expired at " + local_time(holder.expires_at) + ", being kept for clock tolerance";
+  text += "\nfence " + holder.fence.str();
+  if (state.waiters) text += "\nwaiters " + std::to_string(*state.waiters);
+  text += "\nkey " + printable(record.key.str());
   if (arguments.raw) {
     object["key"] = record.key.str();
     object["lockId"] = record.lock_id.str();
@@ -105,24 +107,23 @@ ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& ou
   return exit_yes;
 }
 
-ExitCode watch(Locks& locks, const std::string& key, const Output& output, const std::stop_token& stop) {
+ExitCode watch(const Admin& admin, const Key& key, const Output& output, const std::stop_token& stop) {
   bool reader_has_ended = false;
   std::stop_source enough;
   const std::stop_callback forward(stop, [&] { enough.request_stop(); });
   const auto show = [&](const KeyState& state) {
-    ordered_json object = {{"locked", state.lock.has_value()}, {"atMs", millis(state.now)}};
+    ordered_json object = {{"locked", !state.holders.empty()}, {"atMs", millis(state.now)}};
     std::string text = local_time(state.now) + " ";
-    if (state.lock) {
-      object.update(lock_json(*state.lock));
-      text += "locked by " + shown_holder(state.lock->holder) + ", fence " + state.lock->fence.str();
-    } else {
-      text += "free";
+    if (state.holders.empty()) text += "free";
+    for (const auto& holder : state.holders) {
+      object.update(holder_json(key, holder, state.waiters));
+      text += "locked by " + shown_holder(holder.label) + ", fence " + holder.fence.str();
     }
     if (output.result(object, text)) return;
     reader_has_ended = true;
     enough.request_stop();
   };
-  locks.watch(key, show, {}, enough.get_token());
+  admin.watch(key, {}, show, enough.get_token());
   return reader_has_ended ? exit_yes : end_by_received_signal();
 }
 
@@ -161,12 +162,13 @@ std::string table_of(const Scan& scan) {
   return text;
 }
 
-ExitCode keep_listing(Locks& locks, const ListArguments& arguments, const Output& output, const std::stop_token& stop) {
+ExitCode keep_listing(const Admin& admin, const ListArguments& arguments, const Output& output,
+                      const std::stop_token& stop) {
   const bool in_place = isatty(STDOUT_FILENO) != 0;
   while (!stop.stop_requested()) {
     const auto start = std::chrono::steady_clock::now();
     try {
-      const auto table = table_of(scan_locks(locks, arguments.prefix, Scan::no_limit, stop));
+      const auto table = table_of(scan_locks(admin, arguments.prefix, Scan::no_limit, stop));
       if (!output.result({}, (in_place ? "\033[H\033[J" : "") + table)) return exit_yes;
     } catch (const LockError& error) {
       if (error.code() == ErrorCode::aborted) break;
@@ -182,9 +184,9 @@ ExitCode keep_listing(Locks& locks, const ListArguments& arguments, const Output
 
 }  // namespace
 
-ExitCode list(Locks& locks, const ListArguments& arguments, const Output& output, const std::stop_token& stop) {
-  if (arguments.watch) return keep_listing(locks, arguments, output, stop);
-  const auto scan = scan_locks(locks, arguments.prefix, Scan::no_limit, stop);
+ExitCode list(const Admin& admin, const ListArguments& arguments, const Output& output, const std::stop_token& stop) {
+  if (arguments.watch) return keep_listing(admin, arguments, output, stop);
+  const auto scan = scan_locks(admin, arguments.prefix, Scan::no_limit, stop);
   ordered_json objects = ordered_json::array();
   for (const auto& [key, lock] : scan.locks) objects.push_back(lock_json(lock));
   output.result({{"nowMs", millis(scan.now)}, {"locks", objects}}, scan.locks.empty() ? "" : table_of(scan));
@@ -197,7 +199,7 @@ ExitCode list(Locks& locks, const ListArguments& arguments, const Output& output
 
 namespace {
 
-bool is_confirmed(const BreakArguments& arguments, const ListedLock& lock, Timestamp now, const Output& output) {
+bool is_confirmed(const BreakArguments& arguments, const Holder& holder, Timestamp now, const Output& output) {
   if (arguments.yes) return true;
   if (!output.is_interactive() || isatty(STDIN_FILENO) == 0 || isatty(STDERR_FILENO) == 0) {
     throw LockError(ErrorCode::invalid_argument,
@@ -207,8 +209,8 @@ bool is_confirmed(const BreakArguments& arguments, const ListedLock& lock, Times
   std::fprintf(stderr,
                "locked by %s for %s, fence %s\nIf the holder still works, two will work at the same time. Break the "
                "lock? [y/N] ",
-               shown_holder(lock.holder).c_str(), short_duration(now - lock.acquired_at).c_str(),
-               lock.fence.str().c_str());
+               shown_holder(holder.label).c_str(), short_duration(now - holder.acquired_at).c_str(),
+               holder.fence.str().c_str());
   std::string answer;
   std::getline(std::cin, answer);
   return answer == "y" || answer == "Y" || answer == "yes";
@@ -224,30 +226,32 @@ Fence parse_fence(const std::string& text) {
   return Fence::parse(std::string(digits - text.size(), '0') + text);
 }
 
-ExitCode break_lock(Locks& locks, const BreakArguments& arguments, const Output& output, const std::stop_token& stop) {
-  const auto state = locks.inspect(arguments.key, stop);
+ExitCode break_lock(const Admin& admin, const BreakArguments& arguments, const Output& output,
+                    const std::stop_token& stop) {
+  const auto state = admin.inspect(arguments.key, stop);
   const auto refused = [&](const char* reason, const std::string& message) {
     output.result({{"ok", false}, {"reason", reason}}, "");
     output.note(message);
     return exit_no;
   };
-  if (!state.lock) return refused("not-locked", "not locked");
-  const auto fence = arguments.fence.value_or(state.lock->fence);
-  if (fence != state.lock->fence) {
-    return refused("other-fence", "the lock has the fence " + state.lock->fence.str() + " and was not broken");
+  if (state.holders.empty()) return refused("not-locked", "not locked");
+  const auto& holder = state.holders.front();
+  const auto fence = arguments.fence.value_or(holder.fence);
+  if (fence != holder.fence) {
+    return refused("other-fence", "the lock has the fence " + holder.fence.str() + " and was not broken");
   }
-  if (!is_confirmed(arguments, *state.lock, state.now, output)) return refused("not-confirmed", "not broken");
-  if (!locks.break_lock(arguments.key, fence, stop)) {
+  if (!is_confirmed(arguments, holder, state.now, output)) return refused("not-confirmed", "not broken");
+  if (!admin.break_lock(arguments.key, fence, stop)) {
     return refused("other-fence", "the lock was released in the meantime and was not broken");
   }
-  output.result({{"ok", true}, {"fence", fence.str()}, {"holder", state.lock->holder}}, "");
-  output.note("broken: it was held by " + state.lock->holder + " with the fence " + fence.str());
+  output.result({{"ok", true}, {"fence", fence.str()}, {"holder", holder.label}}, "");
+  output.note("broken: it was held by " + holder.label + " with the fence " + fence.str());
   return exit_yes;
 }
 
-ExitCode fence(Locks& locks, const FenceArguments& arguments, const Output& output, const std::stop_token& stop) {
-  const auto value = arguments.raise_to ? locks.raise_fence(arguments.key, *arguments.raise_to, stop)
-                                        : locks.fence(arguments.key, stop);
+ExitCode fence(const Admin& admin, const FenceArguments& arguments, const Output& output, const std::stop_token& stop) {
+  const auto value = arguments.raise_to ? admin.raise_fence(arguments.key, *arguments.raise_to, stop)
+                                        : admin.inspect(arguments.key, stop).fence;
   output.result({{"fence", value.str()}}, value.str());
   return exit_yes;
 }

@@ -41,10 +41,12 @@ struct FenceArguments {
 // Reads a fence with or without leading zeros. Throws LockError(invalid_argument).
 Fence parse_fence(const std::string& text);
 
-ExitCode status(Locks& locks, const StatusArguments& arguments, const Output& output, const std::stop_token& stop);
-ExitCode list(Locks& locks, const ListArguments& arguments, const Output& output, const std::stop_token& stop);
-ExitCode watch(Locks& locks, const std::string& key, const Output& output, const std::stop_token& stop);
-ExitCode break_lock(Locks& locks, const BreakArguments& arguments, const Output& output, const std::stop_token& stop);
-ExitCode fence(Locks& locks, const FenceArguments& arguments, const Output& output, const std::stop_token& stop);
+ExitCode status(const Admin& admin, const StatusArguments& arguments, const Output& output,
+                const std::stop_token& stop);
+ExitCode list(const Admin& admin, const ListArguments& arguments, const Output& output, const std::stop_token& stop);
+ExitCode watch(const Admin& admin, const Key& key, const Output& output, const std::stop_token& stop);
+ExitCode break_lock(const Admin& admin, const BreakArguments& arguments, const Output& output,
+                    const std::stop_token& stop);
+ExitCode fence(const Admin& admin, const FenceArguments& arguments, const Output& output, const std::stop_token& stop);
 
 }  // namespace syncguard::command

@@ -28,7 +28,7 @@ bool is_key_of_enclosing_run(const Key& key) {
 bool is_held_by_enclosing_run(Locks& locks, const Key& key, const std::stop_token& stop) {
   const char* outer_id = std::getenv("SYNCGUARD_LOCK_ID");
   if (outer_id == nullptr || !is_key_of_enclosing_run(key)) return false;
-  const auto record = locks.get_by_key_raw(key, stop);
+  const auto record = locks.admin().get_by_key_raw(key, stop);
   return record && record->lock_id.str() == outer_id;
 }
 
@@ -172,13 +172,13 @@ ExitCode is_locked(Locks& locks, const std::string& key, const Output& output, s
 }
 
 ExitCode setup(Locks& locks, const Output& output, std::stop_token stop) {
-  const auto message = locks.setup(std::move(stop));
+  const auto message = locks.admin().setup(std::move(stop));
   output.result({{"ok", true}, {"message", message}}, printable_lines(message));
   return exit_yes;
 }
 
 ExitCode print_setup(const Locks& locks, const Output& output) {
-  const auto script = locks.setup_script();
+  const auto script = locks.admin().setup_script();
   output.result({{"ok", true}, {"sql", script}}, script.substr(0, script.find_last_not_of('\n') + 1));
   if (script.empty()) output.note(locks.capabilities().name + " needs no setup");
   return exit_yes;
@@ -191,7 +191,7 @@ ExitCode cleanup(Locks& locks, const CleanupArguments& arguments, const Output& 
   std::size_t count = 0;
   CleanupReply reply;
   do {
-    reply = locks.clean_up(request, stop);
+    reply = locks.admin().clean_up(request, stop);
     count += reply.count;
   } while (reply.more && !arguments.dry_run);
   ordered_json object = {{"ok", true}, {arguments.dry_run ? "found" : "removed", count}};
@@ -222,7 +222,7 @@ const char* color_of(Finding::Verdict verdict) {
 }  // namespace
 
 ExitCode doctor(Locks& locks, const Output& output, std::stop_token stop) {
-  const auto findings = locks.diagnose(std::move(stop));
+  const auto findings = locks.admin().diagnose(std::move(stop));
   ordered_json checks = ordered_json::array();
   std::string text;
   bool ok = true;

@@ -489,7 +489,7 @@ class HttpServer::Daemon {
 
   static Reply break_lock(const Locks& locks, const BreakRequest& request, const std::stop_token& stop) {
     try {
-      const bool broken = locks.break_lock(request.key, request.fence, stop);
+      const bool broken = locks.admin().break_lock(request.key, request.fence, stop);
       return json_reply(MHD_HTTP_OK, {{"ok", broken}});
     } catch (const LockError& error) {
       return text_reply(MHD_HTTP_BAD_GATEWAY, message_with_causes(error));

@@ -1,13 +1,15 @@
 // The JSON forms of locks, findings and requests, for --json and for the page of `serve`.
 #pragma once
 
-#include <syncguard/administration.hpp>
+#include <syncguard/admin_types.hpp>
 #include <syncguard/diagnosis.hpp>
 #include <syncguard/error.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,17 +18,25 @@ namespace syncguard::command {
 // Unix milliseconds.
 inline std::int64_t millis(Timestamp time) { return time.time_since_epoch().count(); }
 
-inline nlohmann::ordered_json waiters_json(const ListedLock& lock) {
-  return lock.waiters ? nlohmann::ordered_json(*lock.waiters) : nlohmann::ordered_json(nullptr);
+inline nlohmann::ordered_json waiters_json(const std::optional<std::size_t>& waiters) {
+  return waiters ? nlohmann::ordered_json(*waiters) : nlohmann::ordered_json(nullptr);
+}
+
+inline nlohmann::ordered_json holder_json(const Key& key, const Holder& holder,
+                                          const std::optional<std::size_t>& waiters) {
+  return {{"key", key.str()},
+          {"holder", holder.label},
+          {"fence", holder.fence.str()},
+          {"acquiredAtMs", millis(holder.acquired_at)},
+          {"expiresAtMs", millis(holder.expires_at)},
+          {"waiters", waiters_json(waiters)}};
 }
 
 inline nlohmann::ordered_json lock_json(const ListedLock& lock) {
-  return {{"key", lock.key.str()},
-          {"holder", lock.holder},
-          {"fence", lock.fence.str()},
-          {"acquiredAtMs", millis(lock.acquired_at)},
-          {"expiresAtMs", millis(lock.expires_at)},
-          {"waiters", waiters_json(lock)}};
+  return holder_json(
+      lock.key,
+      {.fence = lock.fence, .acquired_at = lock.acquired_at, .expires_at = lock.expires_at, .label = lock.holder},
+      lock.waiters);
 }
 
 // What a client asks `serve` to break.

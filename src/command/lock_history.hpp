@@ -4,7 +4,7 @@
 
 #include "command/scan.hpp"
 
-#include <syncguard/administration.hpp>
+#include <syncguard/admin_types.hpp>
 
 #include <cstddef>
 #include <deque>

@@ -222,7 +222,12 @@ int main(int argc, char** argv) {
   // Most commands take a client and their arguments, which are complete when the command runs.
   const auto use_client = [&action](auto command, const auto& arguments) {
     action = [command, &arguments](Locks& locks, const Output& output, const std::stop_token& stop) {
-      return command(locks, arguments, output, stop);
+      if constexpr (std::is_invocable_v<decltype(command), Locks&, decltype(arguments), const Output&,
+                                        const std::stop_token&>) {
+        return command(locks, arguments, output, stop);
+      } else {
+        return command(locks.admin(), arguments, output, stop);
+      }
     };
   };
   // For commands that make many requests. The URL's operation_timeout takes precedence.

@@ -135,7 +135,7 @@ bool Observer::post(std::function<void(const Locks&, const std::stop_token&)> ta
 
 void Observer::scan(const std::stop_token& stop) {
   const auto start = Clock::now();
-  auto scan = scan_locks(locks_, options_.prefix, Scan::max_locks, stop, [&] { run_tasks(stop); });
+  auto scan = scan_locks(locks_.admin(), options_.prefix, Scan::max_locks, stop, [&] { run_tasks(stop); });
 
   std::unique_lock lock(mutex_);
   const auto update = history_.apply(std::move(scan));
@@ -156,7 +156,7 @@ void Observer::scan(const std::stop_token& stop) {
 void Observer::diagnose(const std::stop_token& stop) {
   std::vector<Finding> findings;
   try {
-    findings = locks_.diagnose(stop);
+    findings = locks_.admin().diagnose(stop);
   } catch (const std::exception& error) {
     if (stop.stop_requested()) return;
     findings = {{Finding::Verdict::failure, "diagnosis", description_of(error), ""}};

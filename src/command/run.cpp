@@ -222,26 +222,15 @@ void wait_unless_stopped(std::chrono::nanoseconds duration, const std::stop_toke
   changed.wait_for(lock, one, duration, [&] { return another.stop_requested(); });
 }
 
-// Releases the lock, retrying until it would have expired. Returns whether it was held to the end.
-bool release_with_retries(Lease& lease, const Output& output, const std::stop_token& stop) {
-  using namespace std::chrono_literals;
-  constexpr std::chrono::milliseconds max_pause = 1s;
-  for (auto pause = 100ms;; pause = std::min(2 * pause, max_pause)) {
-    try {
-      // Called without the token: the first signal ends the retries, not the attempt.
-      return lease.release();
-    } catch (const LockError& error) {
-      // The command ended while the lock was held, so this is a success. The lock will expire.
-      if (!error.retryable() || stop.stop_requested() || BootClock::now() + pause >= lease.deadline()) {
-        output.note("cannot release the lock; it will expire: " + message_with_causes(error));
-        lease.detach();
-        return true;
-      }
-      if (pause == 100ms) {
-        output.note("cannot release the lock; retrying until it expires: " + message_with_causes(error));
-      }
-      wait_unless_stopped(pause, stop);
-    }
+// Returns whether the lock was held to the end.
+bool was_held_at_release(Lease& lease, const Output& output, const std::stop_token& stop) {
+  try {
+    return lease.release_with_retries(stop);
+  } catch (const LockError& error) {
+    // The command ended while the lock was held, so this is a success. The lock expires.
+    output.note("cannot release the lock; it will expire: " + message_with_causes(error));
+    if (lease) lease.detach();
+    return true;
   }
 }
 
@@ -287,7 +276,7 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
   signals.pause();
   if (interrupted.stop_requested()) {
     signals.resume();
-    if (lease) release_with_retries(*lease, output, interrupted);
+    if (lease) was_held_at_release(*lease, output, interrupted);
     throw LockError(ErrorCode::aborted, "interrupted");
   }
   if (!lease) {
@@ -315,7 +304,7 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
   }
 
   if (end.guardian_killed) {
-    release_with_retries(*lease, output, interrupted);
+    was_held_at_release(*lease, output, interrupted);
     throw LockError(ErrorCode::internal, "the guardian process was killed, which also killed the command");
   }
   nlohmann::ordered_json object = {{"ok", true},
@@ -327,7 +316,7 @@ Result run_locked(const std::string& url, const ClientOptions& options, const Ru
     // The lock is gone, or is about to expire.
     lease->detach();
   }
-  if (end.lock_lost || !release_with_retries(*lease, output, interrupted)) {
+  if (end.lock_lost || !was_held_at_release(*lease, output, interrupted)) {
     result.exit_code = arguments.lost_exit_code;
     object = {{"ok", false}, {"reason", "lost"}};
     output.error_line(

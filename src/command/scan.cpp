@@ -14,12 +14,12 @@ void Scan::add(LockPage page) {
   }
 }
 
-Scan scan_locks(const Locks& locks, const std::string& prefix, std::size_t limit, const std::stop_token& stop,
+Scan scan_locks(const Admin& admin, const std::string& prefix, std::size_t limit, const std::stop_token& stop,
                 const std::function<void()>& after_page) {
   Scan scan{.limit = limit};
   std::string cursor;
   do {
-    auto page = locks.list({.prefix = prefix, .limit = 500, .cursor = cursor}, stop);
+    auto page = admin.list({.prefix = prefix, .limit = 500, .cursor = cursor}, stop);
     cursor = page.cursor;
     scan.add(std::move(page));
     after_page();

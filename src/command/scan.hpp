@@ -36,7 +36,7 @@ struct Scan {
 
 // Reads the locks whose keys begin with the prefix. Calls after_page after each request to the store. Throws LockError.
 Scan scan_locks(
-    const Locks& locks, const std::string& prefix, std::size_t limit, const std::stop_token& stop,
+    const Admin& admin, const std::string& prefix, std::size_t limit, const std::stop_token& stop,
     const std::function<void()>& after_page = [] {});
 
 }  // namespace syncguard::command

@@ -1,10 +1,11 @@
-// Entries of lists.
+// Entries of lists, and holders of keys.
 #pragma once
 
-#include <syncguard/administration.hpp>
+#include <syncguard/admin_types.hpp>
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 namespace syncguard::core {
 
@@ -16,6 +17,15 @@ inline ListedLock listed(const LockRecord& record, std::optional<std::size_t> wa
           .fence = record.fence,
           .holder = record.holder,
           .waiters = waiters};
+}
+
+// The key is held, and this is its lock.
+inline void set_holder(KeyState& state, ListedLock lock) {
+  state.holders = {{.fence = lock.fence,
+                    .acquired_at = lock.acquired_at,
+                    .expires_at = lock.expires_at,
+                    .label = std::move(lock.holder)}};
+  state.waiters = lock.waiters;
 }
 
 }  // namespace syncguard::core

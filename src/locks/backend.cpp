@@ -16,7 +16,7 @@ asio::awaitable<void> Backend::retract(const AcquireRequest& request, const Call
   co_await release(request.lock_id, limits);
 }
 
-asio::awaitable<std::unique_ptr<WaitTicket>> Backend::join(const Key& /*key*/, const LockId& /*waiter*/,
+asio::awaitable<std::unique_ptr<WaitTicket>> Backend::join(const AcquireRequest& /*request*/,
                                                            std::function<void()> /*wake*/,
                                                            const CallLimits& /*limits*/) {
   co_return nullptr;

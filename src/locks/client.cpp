@@ -179,7 +179,7 @@ asio::awaitable<void> retract(std::shared_ptr<Client> client, AcquireRequest req
   }
   try {
     const Client::Operation operation(*client, Client::Operation::Purpose::cleanup);
-    const async::AnyStop stop{entry.dropped(), client->disposal_limits().stop};
+    const async::EitherStop stop{entry.dropped(), client->disposal_limits().stop};
     for (int retry = 1;; ++retry) {
       CallLimits limits = client->disposal_limits();
       limits.stop = stop.token();
@@ -253,7 +253,7 @@ void Client::retract_in_background(const AcquireRequest& request) noexcept {
   if (is_forked()) return;
   try {
     auto repeated = request;
-    repeated.is_first = false;
+    repeated.hints.id_is_new = false;
     const auto self = shared_from_this();
     auto retraction =
         disposal_stop_.stop_requested() ? retract_late(self, std::move(repeated)) : retract(self, std::move(repeated));

@@ -67,10 +67,10 @@ class Client : public std::enable_shared_from_this<Client> {
   // One operation of the application: counts as running, and merges the tokens that can stop it.
   class Call {
    public:
-    Call(Client& client, const Caller& caller, const std::stop_token& other_stop = {})
+    Call(Client& client, const Caller& caller)
         : client_(client),
           operation_(client),
-          stop_(caller.stop, other_stop, client.stop_token()),
+          stop_(caller.stop, client.stop_token()),
           blocking_thread_(caller.blocking_thread) {}
 
     [[nodiscard]] const std::stop_token& stop_token() const noexcept { return stop_.token(); }
@@ -83,7 +83,7 @@ class Client : public std::enable_shared_from_this<Client> {
    private:
     Client& client_;
     const Operation operation_;
-    const async::AnyStop stop_;
+    const async::EitherStop stop_;
     const std::thread::id blocking_thread_;
   };
 

@@ -1,5 +1,6 @@
 #include <syncguard/lease.hpp>
 
+#include "locks/block.hpp"
 #include "locks/client.hpp"
 #include "locks/lease_state.hpp"
 
@@ -43,6 +44,22 @@ void dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
 
 }  // namespace
 
+std::string_view to_string(LossReason reason) noexcept {
+  switch (reason) {
+    case LossReason::expired:
+      return "expired";
+    case LossReason::max_hold:
+      return "max-hold";
+    case LossReason::removed:
+      return "removed";
+    case LossReason::store_lost:
+      return "store-lost";
+    case LossReason::client_closed:
+      return "client-closed";
+  }
+  return "";
+}
+
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   client_ = other.client_;
@@ -69,18 +86,25 @@ std::chrono::milliseconds Lease::remaining() const noexcept {
 
 BootClock::time_point Lease::deadline() const noexcept { return state_->deadline(); }
 
+std::optional<LossReason> Lease::lost_reason() const noexcept { return state_ ? state_->loss_reason() : std::nullopt; }
+
 std::stop_token Lease::lost() const noexcept { return state_ ? state_->lost() : std::stop_token(); }
 
 bool Lease::extend(std::chrono::milliseconds ttl, std::stop_token stop) {
   if (!state_) return false;
-  return state_->client()->block_on("async_extend", std::move(stop),
-                                    [&](auto caller) { return detail::extend_lease(state_, ttl, std::move(caller)); });
+  return detail::block(state_->client(), detail::ExtendLease{state_, ttl}, std::move(stop));
 }
 
 bool Lease::release(std::stop_token stop) {
   if (!state_) return false;
-  const bool released = state_->client()->block_on("async_release", std::move(stop),
-                                                   [&](auto caller) { return state_->release(std::move(caller)); });
+  const bool released = detail::block(state_->client(), detail::ReleaseLease{state_}, std::move(stop));
+  state_->drop_client_if_over(detail::Client::Closing::wait);
+  return released;
+}
+
+bool Lease::release_with_retries(std::stop_token stop) {
+  if (!state_) return false;
+  const bool released = detail::block(state_->client(), detail::ReleaseLeaseWithRetries{state_}, std::move(stop));
   state_->drop_client_if_over(detail::Client::Closing::wait);
   return released;
 }

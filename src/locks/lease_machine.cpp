@@ -12,6 +12,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds release_pause{5};
+constexpr milliseconds shortest_renewal{10};
+
+LossReason reason_of(Missing missing) noexcept {
+  return missing == Missing::expired ? LossReason::expired : LossReason::removed;
+}
 
 }  // namespace
 
@@ -19,8 +24,13 @@ milliseconds LeaseMachine::bounded(milliseconds remaining, milliseconds ttl) noe
   return std::clamp(remaining, milliseconds(0), ttl);
 }
 
-LeaseMachine::LeaseMachine(Time sent_at, milliseconds remaining, milliseconds ttl, Renewal renewal)
-    : renewal_(renewal), ttl_(ttl), latest_expiry_(sent_at + bounded(remaining, ttl)) {
+LeaseMachine::LeaseMachine(Time sent_at, milliseconds remaining, milliseconds ttl, Renewal renewal,
+                           milliseconds max_hold)
+    : renewal_(renewal),
+      ttl_(ttl),
+      latest_expiry_(sent_at + bounded(remaining, ttl)),
+      // Longer times than a ttl can be would overflow the clock.
+      hold_until_(max_hold > max_ttl ? Time::max() : sent_at + max_hold) {
   hold(sent_at, bounded(remaining, ttl));
 }
 
@@ -66,7 +76,9 @@ LeaseMachine::Actions LeaseMachine::tick(Time now, double (*random)()) noexcept 
     return {.start = Actions::Start::release};
   }
   if (state_ != State::held) return {};
-  if (now >= deadline_) return lose();
+  if (now >= deadline_) {
+    return lose(renewal_ == Renewal::automatic && is_held_to_the_end() ? LossReason::max_hold : LossReason::expired);
+  }
   if (!renews() || now < renew_at_) return {};
   postpone_renewal(now, random());
   if (!take_slot()) return {};
@@ -86,8 +98,9 @@ void LeaseMachine::free_slot(Time now, double (*random)()) noexcept {
 }
 
 std::optional<LeaseMachine::RenewalRequest> LeaseMachine::renewal(Time now) const noexcept {
-  if (remaining(now) == milliseconds(0)) return std::nullopt;
-  return RenewalRequest{.ttl = ttl_, .timeout = std::max(longest_hold() / 3, milliseconds(1))};
+  if (remaining(now) == milliseconds(0) || now >= hold_until_) return std::nullopt;
+  const auto left = std::chrono::ceil<milliseconds>(hold_until_ - now);
+  return RenewalRequest{.ttl = std::min(ttl_, left), .timeout = std::max(longest_hold() / 3, milliseconds(1))};
 }
 
 void LeaseMachine::extend_begins(Time sent_at, milliseconds ttl) noexcept {
@@ -105,9 +118,9 @@ bool LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds t
   return state_ == State::held;
 }
 
-LeaseMachine::Actions LeaseMachine::extend_refused() noexcept {
+LeaseMachine::Actions LeaseMachine::extend_refused(Missing reason) noexcept {
   slot_ = Slot::taken;
-  return lose();
+  return lose(reason_of(reason));
 }
 
 void LeaseMachine::extend_failed(Time now, Effect effect, double random) noexcept {
@@ -137,10 +150,11 @@ LeaseMachine::Actions LeaseMachine::released() noexcept {
   return end();
 }
 
-LeaseMachine::Actions LeaseMachine::release_refused() noexcept {
+LeaseMachine::Actions LeaseMachine::release_refused(Missing reason) noexcept {
   auto actions = end();
   if (release_ != Release::in_doubt) {
     release_ = Release::found_loss;
+    if (!loss_reason_) loss_reason_ = reason_of(reason);
     actions.report_loss = actions.report_end;
   }
   return actions;
@@ -176,11 +190,17 @@ LeaseMachine::Actions LeaseMachine::client_closed() noexcept {
   actions.start = Actions::Start::release;
   actions.fire_lost = fire;
   fires_lost_ = fires_lost_ || fire;
+  if (fire) loss_reason_ = LossReason::client_closed;
   return actions;
 }
 
-LeaseMachine::Actions LeaseMachine::lose() noexcept {
+bool LeaseMachine::is_held_to_the_end() const noexcept {
+  return hold_until_ != Time::max() && deadline_ + shortest_renewal > hold_until_;
+}
+
+LeaseMachine::Actions LeaseMachine::lose(LossReason reason) noexcept {
   if (state_ != State::held) return {};
+  loss_reason_ = reason;
   state_ = State::lost;
   fires_lost_ = true;
   return {.fire_lost = true, .report_loss = true, .report_end = true};

@@ -4,6 +4,9 @@
 #include <syncguard/boot_clock.hpp>
 
 #include <syncguard/error.hpp>
+#include <syncguard/lease.hpp>
+#include <syncguard/options.hpp>
+#include <syncguard/requests.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -22,6 +25,7 @@ namespace detail {
 //              tick, renewal due                   held: take the slot, start a renewal; the next one soon, in
 //                                                  case this one cannot start
 //              tick, renewal due, slot taken       held: renewal again soon
+//              tick, held until max_hold           held: no more renewals
 //              extend begins                       held: the earlier of the deadlines before and after it
 //              extended                            held: deadline = time of sending + remaining, next renewal
 //                                                  later; the ttl of an extend in doubt caps it
@@ -56,6 +60,8 @@ namespace detail {
 // The metrics count a lease from `started` until it is lost or over. report_end says when; report_loss, if the lock was
 // lost until then. Closing is no loss to them.
 //
+// Renewals end at max_hold, counted like the deadline: the last one asks for less than the ttl.
+//
 // The deadline counts from before the granting request was sent, so it passes before the store's own.
 //
 // An extend in doubt may take effect late, after a longer one that was sent later. It then replaces the remaining time
@@ -84,7 +90,8 @@ class LeaseMachine {
   [[nodiscard]] static std::chrono::milliseconds bounded(std::chrono::milliseconds remaining,
                                                          std::chrono::milliseconds ttl) noexcept;
 
-  LeaseMachine(Time sent_at, std::chrono::milliseconds remaining, std::chrono::milliseconds ttl, Renewal renewal);
+  LeaseMachine(Time sent_at, std::chrono::milliseconds remaining, std::chrono::milliseconds ttl, Renewal renewal,
+               std::chrono::milliseconds max_hold = no_max_hold);
 
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] Time deadline() const noexcept { return deadline_; }
@@ -99,6 +106,8 @@ class LeaseMachine {
   // Whether the lock was gone before it was released: a release found that, or lost() fired and no later release
   // succeeded.
   [[nodiscard]] bool lock_was_lost() const noexcept;
+  // Why lost() fires, or why a release found the lock gone.
+  [[nodiscard]] std::optional<LossReason> loss_reason() const noexcept { return loss_reason_; }
 
   // The lease is now watched.
   void started() noexcept { state_ = State::held; }
@@ -126,14 +135,14 @@ class LeaseMachine {
   // Returns whether the lease is held.
   [[nodiscard]] bool extended(Time sent_at, std::chrono::milliseconds remaining,
                               std::chrono::milliseconds ttl) noexcept;
-  [[nodiscard]] Actions extend_refused() noexcept;
+  [[nodiscard]] Actions extend_refused(Missing reason) noexcept;
   // random, from [0, 1), adds jitter.
   void extend_failed(Time now, Effect effect, double random) noexcept;
 
   // Returns false if the lease is over: there is nothing to release.
   [[nodiscard]] bool release_begins(ReleasedBy by) noexcept;
   [[nodiscard]] Actions released() noexcept;
-  [[nodiscard]] Actions release_refused() noexcept;
+  [[nodiscard]] Actions release_refused(Missing reason) noexcept;
   void release_failed(Effect effect) noexcept;
   // How long the destructor waits before it repeats a release. Not beyond the time when the lock expires in the store.
   // failures is 1 after the first one.
@@ -144,7 +153,7 @@ class LeaseMachine {
 
   [[nodiscard]] Actions end() noexcept;
   // The store has lost the lock.
-  [[nodiscard]] Actions lock_is_gone() noexcept { return lose(); }
+  [[nodiscard]] Actions lock_is_gone() noexcept { return lose(LossReason::store_lost); }
   [[nodiscard]] Actions client_closed() noexcept;
 
  private:
@@ -152,10 +161,14 @@ class LeaseMachine {
   enum class Release : std::uint8_t { no_result, in_doubt, succeeded, found_loss };
   enum class Disposal : std::uint8_t { none, running, postponed };
 
-  [[nodiscard]] bool renews() const noexcept { return renewal_ == Renewal::automatic && slot_ != Slot::extending; }
+  // Whether the deadline is that of max_hold, except for what rounding and sending take.
+  [[nodiscard]] bool is_held_to_the_end() const noexcept;
+  [[nodiscard]] bool renews() const noexcept {
+    return renewal_ == Renewal::automatic && slot_ != Slot::extending && !is_held_to_the_end();
+  }
   // Whether the metrics count it.
   [[nodiscard]] bool is_counted() const noexcept;
-  Actions lose() noexcept;
+  Actions lose(LossReason reason) noexcept;
   // Sets the deadline and the next renewal.
   void hold(Time sent_at, std::chrono::milliseconds remaining) noexcept;
   void postpone_renewal(Time now, double random) noexcept;
@@ -167,6 +180,7 @@ class LeaseMachine {
   Release release_ = Release::no_result;
   Disposal disposal_ = Disposal::none;  // the release by the destructor
   bool fires_lost_ = false;
+  std::optional<LossReason> loss_reason_{};
   Renewal renewal_;
   std::chrono::milliseconds ttl_;
   std::chrono::milliseconds extending_ttl_{};
@@ -176,6 +190,7 @@ class LeaseMachine {
   Time deadline_before_extend_;
   Time renew_at_;
   Time release_at_;  // if postponed
+  Time hold_until_;  // no renewal asks for more
 };
 
 }  // namespace detail

@@ -17,6 +17,11 @@ namespace detail {
 
 namespace {
 
+EventReason event_reason_of(std::optional<LossReason> reason) noexcept {
+  return reason == LossReason::removed || reason == LossReason::store_lost ? EventReason::not_found
+                                                                           : EventReason::expired;
+}
+
 // How often closing checks whether lost() has fired: a stop_source notifies only its callbacks, and those may block.
 constexpr std::chrono::milliseconds lost_check{1};
 
@@ -42,7 +47,7 @@ LeaseState::LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Cal
       loss_(std::make_shared<Loss>()),
       sent_at_(grant.sent_at),
       expires_at_(grant.reply.expires_at),
-      machine_(grant.sent_at, grant.reply.remaining, grant.ttl, grant.renewal) {}
+      machine_(grant.sent_at, grant.reply.remaining, grant.ttl, grant.renewal, grant.max_hold) {}
 
 LeaseState::~LeaseState() {
   // Still held if the application's executor stopped before the lock was released.
@@ -105,6 +110,12 @@ bool LeaseState::lock_was_lost() const noexcept {
   return machine_.lock_was_lost();
 }
 
+std::optional<LossReason> LeaseState::loss_reason() const noexcept {
+  if (client_->is_forked()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return machine_.loss_reason();
+}
+
 bool LeaseState::is_over() const noexcept {
   if (client_->is_forked()) return true;
   const std::lock_guard lock(mutex_);
@@ -131,7 +142,7 @@ void LeaseState::tick() noexcept {
   using Start = LeaseMachine::Actions::Start;
   std::unique_lock lock(mutex_);
   const auto actions = machine_.tick(BootClock::now(), core::random_fraction);
-  apply(actions, EventReason::expired);
+  apply(actions);
   if (actions.start == Start::renewal) {
     start_renewal(std::move(lock));
     return;
@@ -150,7 +161,7 @@ void LeaseState::tick() noexcept {
 void LeaseState::lock_is_gone() noexcept {
   std::unique_lock lock(mutex_);
   const auto actions = machine_.lock_is_gone();
-  apply(actions, EventReason::not_found);
+  apply(actions);
   reschedule();
   lock.unlock();
   if (actions.fire_lost) drop_client_soon();
@@ -164,9 +175,11 @@ void LeaseState::drop_client_soon() noexcept {
   }
 }
 
-void LeaseState::apply(const LeaseMachine::Actions& actions, EventReason why_lost) noexcept {
+void LeaseState::apply(const LeaseMachine::Actions& actions) noexcept {
   if (actions.fire_lost) client_->notify_lost(loss_);
-  if (actions.report_loss) observe(EventType::lost, Outcome::failed(why_lost), BootClock::now() - sent_at_);
+  if (actions.report_loss) {
+    observe(EventType::lost, Outcome::failed(event_reason_of(machine_.loss_reason())), BootClock::now() - sent_at_);
+  }
   if (!actions.report_end) return;
   if (client_->is_observed()) observe(EventType::held, {}, BootClock::now() - sent_at_);
   if (auto* const counters = client_->counters()) counters->lease_ends();
@@ -267,12 +280,12 @@ asio::awaitable<LeaseState::ExtendResult> LeaseState::send_extend(std::chrono::m
     }
     co_return ExtendResult{held, std::nullopt};
   }
-  const auto refusal = reason_of(std::get<Missing>(*reply));
-  const auto actions = machine_.extend_refused();
-  apply(actions, refusal);
+  const auto missing = std::get<Missing>(*reply);
+  const auto actions = machine_.extend_refused(missing);
+  apply(actions);
   lock.unlock();
   if (actions.fire_lost) drop_client(Client::Closing::in_background);
-  co_return ExtendResult{false, refusal};
+  co_return ExtendResult{false, reason_of(missing)};
 }
 
 void LeaseState::start_renewal(std::unique_lock<std::mutex> lock) noexcept {
@@ -331,6 +344,14 @@ void LeaseState::warn_about_renewal(const LockError& error) const noexcept {
   }
 }
 
+void LeaseState::warn_about_release(const LockError& error) const noexcept {
+  try {
+    client_->log().warn("release-retry",
+                        std::string("a lock could not be released; retrying until it expires: ") + error.what());
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): retried all the same
+  }
+}
+
 asio::awaitable<bool> LeaseState::extend(std::chrono::milliseconds ttl, Caller caller) {
   core::validate_ttl(ttl);
   if (!client_->is_forked()) {
@@ -364,7 +385,7 @@ asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
         co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
     const std::lock_guard lock(mutex_);
     if (const auto* missing = std::get_if<Missing>(&reply)) {
-      apply(machine_.release_refused(), reason_of(*missing));
+      apply(machine_.release_refused(*missing));
       co_return false;
     }
     apply(machine_.released());
@@ -396,6 +417,42 @@ asio::awaitable<bool> LeaseState::release(Caller caller) {
     // of the loss.
     if (error.code() != ErrorCode::aborted || caller.stop.stop_requested() || !lock_was_lost()) throw;
     co_return false;
+  }
+}
+
+asio::awaitable<bool> LeaseState::release_with_retries(Caller caller) {
+  client_->refuse_in_child();
+  if (is_over()) co_return false;
+  const Client::Call call(*client_, caller);
+  // A stop request ends the pauses, not an attempt.
+  Caller attempt = caller;
+  attempt.stop = {};
+  for (int failures = 1;; ++failures) {
+    std::exception_ptr failure;
+    try {
+      if (co_await release(attempt)) co_return true;
+      const std::lock_guard lock(mutex_);
+      co_return !machine_.lock_was_lost();
+    } catch (const LockError& error) {
+      if (!error.retryable()) throw;
+      failure = std::current_exception();
+      if (failures == 1) warn_about_release(error);
+    }
+    const double random = client_->random(*callbacks_);
+    std::optional<std::chrono::nanoseconds> delay;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto now = BootClock::now();
+      if (machine_.may_be_locked(now)) delay = machine_.release_delay(now, failures, random);
+    }
+    if (!delay) {
+      end();
+      std::rethrow_exception(failure);
+    }
+    const auto next = std::chrono::steady_clock::now() + *delay;
+    if (co_await async::sleep_until(next, call.stop_token()) == async::WaitResult::stopped) {
+      std::rethrow_exception(failure);
+    }
   }
 }
 

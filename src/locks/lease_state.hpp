@@ -31,6 +31,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
     LeaseMachine::Time sent_at;
     std::chrono::milliseconds ttl;
     LeaseMachine::Renewal renewal;
+    std::chrono::milliseconds max_hold;
   };
 
   LeaseState(std::shared_ptr<Client> client, std::shared_ptr<const Callbacks> callbacks, Key key, const LockId& id,
@@ -54,6 +55,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   [[nodiscard]] std::stop_token lost() const noexcept;
   // See LeaseMachine.
   [[nodiscard]] bool lock_was_lost() const noexcept;
+  [[nodiscard]] std::optional<LossReason> loss_reason() const noexcept;
 
   // Called by the scheduler. Neither needs memory to tell a loss.
   void tick() noexcept;
@@ -62,6 +64,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
 
   asio::awaitable<bool> extend(std::chrono::milliseconds ttl, Caller caller);
   asio::awaitable<bool> release(Caller caller);
+  asio::awaitable<bool> release_with_retries(Caller caller);
   // Releases as the destructor of a Lease does: retries after transient errors for as long as a destructor may wait
   // (Client::disposal_deadline), then continues in the background. Returns the error to report, if any.
   static asio::awaitable<std::optional<LockError>> dispose(std::shared_ptr<LeaseState> self,
@@ -107,6 +110,7 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   void start_renewal(std::unique_lock<std::mutex> lock) noexcept;
   static asio::awaitable<void> renew(RequestSlot slot, std::stop_token stop);
   void warn_about_renewal(const LockError& error) const noexcept;
+  void warn_about_release(const LockError& error) const noexcept;
   struct ExtendResult {
     bool held;
     std::optional<EventReason> refusal;
@@ -129,8 +133,8 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   void observe(EventType type, const Outcome& outcome, std::chrono::nanoseconds duration) const noexcept;
   // These two require mutex_.
   void reschedule() noexcept;
-  // Fires lost() and reports to the metrics. The caller starts requests. why_lost is used only if a loss is reported.
-  void apply(const LeaseMachine::Actions& actions, EventReason why_lost = EventReason::expired) noexcept;
+  // Fires lost() and reports to the metrics. The caller starts requests.
+  void apply(const LeaseMachine::Actions& actions) noexcept;
 
   const std::shared_ptr<Client> client_;
   const std::shared_ptr<const Callbacks> callbacks_;

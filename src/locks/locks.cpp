@@ -1,6 +1,7 @@
+#include "locks/block.hpp"
 #include "locks/client.hpp"
-#include "locks/lease_state.hpp"
 
+#include <syncguard/admin.hpp>
 #include <syncguard/async.hpp>
 #include <syncguard/registry.hpp>
 
@@ -92,136 +93,40 @@ void Locks::close() const {
 }
 
 TryResult Locks::try_acquire(const Key& key, TryOptions options, std::stop_token stop) const {
-  auto lease = client_->block_on("async_try_acquire", std::move(stop), [&](auto caller) {
-    return detail::try_acquire(client_, callbacks_, key, options, std::move(caller));
-  });
-  detail::LeaseAccess::deliver(lease);
-  return lease;
+  return detail::block(client_, detail::TryAcquire{callbacks_, key, options}, std::move(stop));
 }
 
 Lease Locks::acquire(const Key& key, AcquireOptions options, std::stop_token stop) const {
-  const auto wait_stop = detail::take_wait_stop(options);
-  auto lease = client_->block_on("async_acquire", std::move(stop), [&](auto caller) {
-    return detail::acquire(client_, callbacks_, key, options, std::move(caller), wait_stop);
-  });
-  detail::LeaseAccess::deliver(lease);
-  return lease;
+  return detail::block(client_, detail::Acquire{callbacks_, key, options}, std::move(stop));
+}
+
+TryResult Locks::adopt(const LockId& id, AdoptOptions options, std::stop_token stop) const {
+  return detail::block(client_, detail::Adopt{callbacks_, id, options}, std::move(stop));
 }
 
 bool Locks::release(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_release", std::move(stop),
-                           [&](auto caller) { return detail::release(client_, id, std::move(caller)); });
+  return detail::block(client_, detail::Release{id}, std::move(stop));
 }
 
 std::optional<Timestamp> Locks::extend(const LockId& id, std::chrono::milliseconds ttl, std::stop_token stop) const {
-  return client_->block_on("async_extend", std::move(stop),
-                           [&](auto caller) { return detail::extend(client_, id, ttl, std::move(caller)); });
+  return detail::block(client_, detail::Extend{id, ttl}, std::move(stop));
 }
 
 bool Locks::is_locked(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_is_locked", std::move(stop),
-                           [&](auto caller) { return detail::is_locked(client_, key, std::move(caller)); });
+  return detail::block(client_, detail::IsLocked{key}, std::move(stop));
 }
 
 std::optional<LockInfo> Locks::lookup(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_lookup", std::move(stop),
-                           [&](auto caller) { return detail::lookup(client_, key, std::move(caller)); });
+  return detail::block(client_, detail::Lookup<Key>{key}, std::move(stop));
 }
 
 std::optional<LockInfo> Locks::lookup(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_lookup", std::move(stop),
-                           [&](auto caller) { return detail::lookup(client_, id, std::move(caller)); });
+  return detail::block(client_, detail::Lookup<LockId>{id}, std::move(stop));
 }
 
-std::optional<LockInfo> Locks::get_by_key(const Key& key, std::stop_token stop) const {
-  return lookup(key, std::move(stop));
-}
-
-std::optional<LockInfo> Locks::get_by_id(const LockId& id, std::stop_token stop) const {
-  return lookup(id, std::move(stop));
-}
-
-bool Locks::owns(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_owns", std::move(stop),
-                           [&](auto caller) { return detail::owns(client_, id, std::move(caller)); });
-}
-
-std::optional<LockRecord> Locks::get_by_key_raw(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_get_by_key_raw", std::move(stop),
-                           [&](auto caller) { return detail::lookup_raw(client_, key, std::move(caller)); });
-}
-
-std::optional<LockRecord> Locks::get_by_id_raw(const LockId& id, std::stop_token stop) const {
-  return client_->block_on("async_get_by_id_raw", std::move(stop),
-                           [&](auto caller) { return detail::lookup_raw(client_, id, std::move(caller)); });
-}
+Admin Locks::admin() const { return Admin(*this); }
 
 Capabilities Locks::capabilities() const { return client_->backend().capabilities(); }
-
-std::optional<std::chrono::milliseconds> Locks::clock_skew() const noexcept {
-  auto& client = *client_;
-  return client.is_forked() ? std::nullopt : client.backend().clock_skew();
-}
-
-std::vector<Finding> Locks::diagnose(std::stop_token stop) const {
-  return client_->block_on("async_diagnose", std::move(stop),
-                           [&](auto caller) { return detail::diagnose(client_, std::move(caller)); });
-}
-
-LockPage Locks::list(ListOptions options, std::stop_token stop) const {
-  return client_->block_on("async_list", std::move(stop), [&](auto caller) {
-    return detail::list(client_, std::string(options.prefix), options.limit, std::string(options.cursor),
-                        std::move(caller));
-  });
-}
-
-KeyState Locks::inspect(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_inspect", std::move(stop),
-                           [&](auto caller) { return detail::inspect(client_, key, std::move(caller)); });
-}
-
-void Locks::watch(const Key& key, const std::function<void(const KeyState&)>& callback, WatchOptions options,
-                  std::stop_token stop) const {
-  std::optional<KeyState> last;
-  for (;;) {
-    try {
-      last = client_->block_on("async_watch", stop, [&](auto caller) {
-        return detail::next_change(client_, key, last, options, std::move(caller));
-      });
-    } catch (const LockError& error) {
-      if (error.code() == ErrorCode::aborted && stop.stop_requested()) return;
-      throw;
-    }
-    callback(*last);
-  }
-}
-
-bool Locks::break_lock(const Key& key, Fence fence, std::stop_token stop) const {
-  return client_->block_on("async_break_lock", std::move(stop),
-                           [&](auto caller) { return detail::break_lock(client_, key, fence, std::move(caller)); });
-}
-
-Fence Locks::fence(const Key& key, std::stop_token stop) const {
-  return client_->block_on("async_fence", std::move(stop),
-                           [&](auto caller) { return detail::fence(client_, key, std::move(caller)); });
-}
-
-Fence Locks::raise_fence(const Key& key, Fence fence, std::stop_token stop) const {
-  return client_->block_on("async_raise_fence", std::move(stop),
-                           [&](auto caller) { return detail::raise_fence(client_, key, fence, std::move(caller)); });
-}
-
-CleanupReply Locks::clean_up(CleanupRequest request, std::stop_token stop) const {
-  return client_->block_on("async_clean_up", std::move(stop),
-                           [&](auto caller) { return detail::clean_up(client_, request, std::move(caller)); });
-}
-
-std::string Locks::setup(std::stop_token stop) const {
-  return client_->block_on("async_setup", std::move(stop),
-                           [&](auto caller) { return detail::setup(client_, std::move(caller)); });
-}
-
-std::string Locks::setup_script() const { return client_->backend().setup_script(); }
 
 }  // namespace v0_1
 }  // namespace syncguard

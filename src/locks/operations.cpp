@@ -1,4 +1,4 @@
-// The operations that blocking and asynchronous calls share. The first parameter keeps the client alive.
+// The operations that blocking and asynchronous calls share.
 
 #include "core/durations.hpp"
 #include "core/fence_limit.hpp"
@@ -10,6 +10,7 @@
 #include <syncguard/async.hpp>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -33,6 +34,15 @@ void warn_if_near_limit(const Client& client, Fence fence) {
                     "locked");
 }
 
+// If a lock has expired before the reply about it arrived, the reply counts as lost.
+void expect_unexpired(const Granted& granted, std::chrono::milliseconds ttl, BootClock::time_point sent_at,
+                      const Key& key, const LockId& id) {
+  if (sent_at + LeaseMachine::bounded(granted.remaining, ttl) > BootClock::now()) return;
+  throw LockError(ErrorCode::network_timeout, "the lock was granted, but its ttl had passed when the reply arrived",
+                  Effect::in_doubt)
+      .about(key.str(), id.view());
+}
+
 asio::awaitable<Attempt> attempt(Client& client, const AcquireRequest& request, const CallLimits& limits) {
   const auto sent_at = BootClock::now();
   const auto reply = co_await client.checked(client.backend().acquire(request, limits), request.key.str(),
@@ -46,28 +56,32 @@ asio::awaitable<Attempt> attempt(Client& client, const AcquireRequest& request, 
                         "the clock of the lock store shows a time after the year 2255 and is ignored: fences are "
                         "counted, and can repeat after a failover. Set the clock");
     }
-    // The lock has expired before its reply arrived: treat the reply as lost.
-    if (sent_at + LeaseMachine::bounded(granted->remaining, request.ttl) <= BootClock::now()) {
-      throw LockError(ErrorCode::network_timeout, "the lock was granted, but its ttl had passed when the reply arrived",
-                      Effect::in_doubt)
-          .about(request.key.str(), request.lock_id.view());
-    }
+    expect_unexpired(*granted, request.ttl, sent_at, request.key, request.lock_id);
   }
   co_return Attempt{reply, sent_at};
 }
 
 template <typename Options>
-LeaseMachine::Renewal renewal_of(const Options& options) {
-  return options.auto_extend ? LeaseMachine::Renewal::automatic : LeaseMachine::Renewal::none;
+void validate_lease(const Options& options) {
+  core::validate_ttl(options.ttl);
+  if (options.max_hold <= std::chrono::milliseconds::zero()) {
+    throw LockError(ErrorCode::invalid_argument, "max_hold must be positive");
+  }
 }
 
-Lease make_lease(const ClientPtr& client, const CallbacksPtr& callbacks, const AcquireRequest& request,
-                 const Granted& granted, BootClock::time_point sent_at, LeaseMachine::Renewal renewal) {
-  const LeaseState::Grant grant{.reply = granted, .sent_at = sent_at, .ttl = request.ttl, .renewal = renewal};
-  auto state = std::make_shared<LeaseState>(client, callbacks, request.key, request.lock_id, grant);
-  if (!state->start()) {
-    throw LockError(ErrorCode::aborted, "the client was closed").about(request.key.str(), request.lock_id.view());
-  }
+// Operation: with callbacks, and the options of a lease.
+template <typename Operation>
+Lease make_lease(const ClientPtr& client, const Operation& operation, const Key& key, const LockId& id,
+                 const Granted& granted, BootClock::time_point sent_at) {
+  const auto& options = operation.options;
+  const LeaseState::Grant grant{
+      .reply = granted,
+      .sent_at = sent_at,
+      .ttl = options.ttl,
+      .renewal = options.auto_extend ? LeaseMachine::Renewal::automatic : LeaseMachine::Renewal::none,
+      .max_hold = options.max_hold};
+  auto state = std::make_shared<LeaseState>(client, operation.callbacks, key, id, grant);
+  if (!state->start()) throw LockError(ErrorCode::aborted, "the client was closed").about(key.str(), id.view());
   return LeaseAccess::make(std::move(state));
 }
 
@@ -121,8 +135,8 @@ class QueuePlace {
     if (ticket_) {
       co_await client_.checked(ticket_->rejoin(limits), request.key.str(), request.lock_id.view());
     } else {
-      ticket_ = co_await client_.checked(client_.backend().join(request.key, request.lock_id, wake_, limits),
-                                         request.key.str(), request.lock_id.view());
+      ticket_ = co_await client_.checked(client_.backend().join(request, wake_, limits), request.key.str(),
+                                         request.lock_id.view());
     }
     co_return ticket_ != nullptr;
   }
@@ -143,15 +157,14 @@ class QueuePlace {
 
 }  // namespace
 
-asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks, Key key, TryOptions options,
-                                       Caller caller) {
-  core::validate_ttl(options.ttl);
+asio::awaitable<TryResult> perform(ClientPtr client, TryAcquire operation, Caller caller) {
+  validate_lease(operation.options);
   const Client::Call call(*client, caller);
-  const AcquireRequest request{.key = std::move(key),
+  const AcquireRequest request{.key = std::move(operation.key),
                                .lock_id = LockId::generate(),
-                               .ttl = options.ttl,
+                               .ttl = operation.options.ttl,
                                .holder = client->holder(),
-                               .is_first = true};
+                               .hints = {.id_is_new = true}};
   const CallLimits limits = call.limits();
   Retraction retraction(*client, request);
   retraction.set_needed(true);
@@ -164,19 +177,19 @@ asio::awaitable<TryResult> try_acquire(ClientPtr client, CallbacksPtr callbacks,
   }
   TryResult lease;
   if (const auto* granted = std::get_if<Granted>(&answer->reply)) {
-    lease = make_lease(client, callbacks, request, *granted, answer->sent_at, renewal_of(options));
+    lease = make_lease(client, operation, request.key, request.lock_id, *granted, answer->sent_at);
   }
   retraction.set_needed(false);
   co_return lease;
 }
 
-asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key, AcquireOptions options, Caller caller,
-                               std::stop_token wait_stop) {
-  core::validate_ttl(options.ttl);
+asio::awaitable<Lease> perform(ClientPtr client, Acquire operation, Caller caller) {
+  const AcquireOptions& options = operation.options;
+  validate_lease(options);
   core::validate(options.wait);
-  const Client::Call call(*client, caller, wait_stop);
+  const Client::Call call(*client, caller);
   AcquireRequest request{
-      .key = std::move(key), .lock_id = LockId::generate(), .ttl = options.ttl, .holder = client->holder()};
+      .key = std::move(operation.key), .lock_id = LockId::generate(), .ttl = options.ttl, .holder = client->holder()};
   bool id_is_new = true;
 
   const auto place = client->wait_queue().enter(request.key);
@@ -196,7 +209,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
   };
   AcquireLoop loop(options.wait, start,
                    wake_up ? AcquireLoop::Start::behind_others : AcquireLoop::Start::first_in_queue,
-                   [&] { return client->random(*callbacks); });
+                   [&] { return client->random(*operation.callbacks); });
   // The last variable: its request is sent before the next caller becomes the first in the queue.
   Retraction retraction(*client, request);
 
@@ -223,8 +236,8 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         // This attempt covers every earlier wake-up.
         if (wake_up) wake_up->reset();
         // An attempt in doubt must be repeated, not delayed.
-        request.can_wait = loop.can_wait(now) && !loop.in_doubt();
-        request.is_first = std::exchange(id_is_new, false);
+        request.hints = {.can_wait = loop.can_wait(now) && !loop.in_doubt(),
+                         .id_is_new = std::exchange(id_is_new, false)};
         std::optional<Attempt> answer;
         retraction.set_needed(true);
         try {
@@ -236,7 +249,7 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
         }
         if (const auto* granted = std::get_if<Granted>(&answer->reply)) {
           if (queue_place) queue_place->forget();
-          auto lease = make_lease(client, callbacks, request, *granted, answer->sent_at, renewal_of(options));
+          auto lease = make_lease(client, operation, request.key, request.lock_id, *granted, answer->sent_at);
           retraction.set_needed(false);
           wait_ended({});
           co_return lease;
@@ -293,15 +306,34 @@ asio::awaitable<Lease> acquire(ClientPtr client, CallbacksPtr callbacks, Key key
 // ---------------------------------------------------------------------------------------------------------------------
 // By key or id
 
-asio::awaitable<bool> release(ClientPtr client, LockId id, Caller caller) {
+asio::awaitable<TryResult> perform(ClientPtr client, Adopt operation, Caller caller) {
+  validate_lease(operation.options);
+  const auto& id = operation.id;
+  const Client::Call call(*client, caller);
+  const CallLimits limits = call.limits();
+  const auto record = co_await client->checked(client->backend().lookup(id, limits), {}, id.view(), EventType::lookup);
+  if (!record) co_return std::nullopt;
+  const CallLimits extend_limits = call.limits();
+  const auto sent_at = BootClock::now();
+  const auto reply = co_await client->checked(client->backend().extend(id, operation.options.ttl, extend_limits),
+                                              record->key.str(), id.view(), EventType::extend);
+  const auto* extended = std::get_if<Extended>(&reply);
+  if (extended == nullptr) co_return std::nullopt;
+  const Granted granted{.fence = record->fence, .expires_at = extended->expires_at, .remaining = extended->remaining};
+  expect_unexpired(granted, operation.options.ttl, sent_at, record->key, id);
+  co_return make_lease(client, operation, record->key, id, granted, sent_at);
+}
+
+asio::awaitable<bool> perform(ClientPtr client, Release operation, Caller caller) {
+  const auto& id = operation.id;
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   const auto reply = co_await client->checked(client->backend().release(id, limits), {}, id.view(), EventType::release);
   co_return std::holds_alternative<Released>(reply);
 }
 
-asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id, std::chrono::milliseconds ttl,
-                                                 Caller caller) {
+asio::awaitable<std::optional<Timestamp>> perform(ClientPtr client, Extend operation, Caller caller) {
+  const auto& [id, ttl] = operation;
   core::validate_ttl(ttl);
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
@@ -311,62 +343,75 @@ asio::awaitable<std::optional<Timestamp>> extend(ClientPtr client, LockId id, st
   co_return std::nullopt;
 }
 
-asio::awaitable<bool> is_locked(ClientPtr client, Key key, Caller caller) {
+asio::awaitable<bool> perform(ClientPtr client, IsLocked operation, Caller caller) {
+  const auto& key = operation.key;
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().is_locked(key, limits), key.str(), {}, EventType::is_locked);
 }
 
-asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, Key key, Caller caller) {
+asio::awaitable<std::optional<LockRecord>> perform(ClientPtr client, LookupRaw<Key> operation, Caller caller) {
+  const auto& key = operation.by;
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().lookup(key, limits), key.str(), {}, EventType::lookup);
 }
 
-asio::awaitable<std::optional<LockRecord>> lookup_raw(ClientPtr client, LockId id, Caller caller) {
+asio::awaitable<std::optional<LockRecord>> perform(ClientPtr client, LookupRaw<LockId> operation, Caller caller) {
+  const auto& id = operation.by;
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().lookup(id, limits), {}, id.view(), EventType::lookup);
 }
 
-asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, Key key, Caller caller) {
-  const auto record = co_await lookup_raw(std::move(client), std::move(key), std::move(caller));
+namespace {
+
+template <typename By>
+asio::awaitable<std::optional<LockInfo>> lookup_sanitized(ClientPtr client, By by, Caller caller) {
+  LookupRaw<By> raw{std::move(by)};  // named because of ADR 7
+  const auto record = co_await perform(std::move(client), std::move(raw), std::move(caller));
   co_return record ? std::optional(sanitize(*record)) : std::nullopt;
 }
 
-asio::awaitable<std::optional<LockInfo>> lookup(ClientPtr client, LockId id, Caller caller) {
-  const auto record = co_await lookup_raw(std::move(client), id, std::move(caller));
-  co_return record ? std::optional(sanitize(*record)) : std::nullopt;
+}  // namespace
+
+asio::awaitable<std::optional<LockInfo>> perform(ClientPtr client, Lookup<Key> operation, Caller caller) {
+  return lookup_sanitized(std::move(client), std::move(operation.by), std::move(caller));
 }
 
-asio::awaitable<bool> owns(ClientPtr client, LockId id, Caller caller) {
-  const auto record = co_await lookup_raw(std::move(client), id, std::move(caller));
+asio::awaitable<std::optional<LockInfo>> perform(ClientPtr client, Lookup<LockId> operation, Caller caller) {
+  return lookup_sanitized(std::move(client), operation.by, std::move(caller));
+}
+
+asio::awaitable<bool> perform(ClientPtr client, Owns operation, Caller caller) {
+  const auto record = co_await perform(std::move(client), LookupRaw<LockId>{operation.id}, std::move(caller));
   co_return record.has_value();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// On the store
+// Administration
 
-asio::awaitable<std::vector<Finding>> diagnose(ClientPtr client, Caller caller) {
+asio::awaitable<std::vector<Finding>> perform(ClientPtr client, Diagnose /*operation*/, Caller caller) {
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().diagnose(limits), {}, {});
 }
 
-asio::awaitable<LockPage> list(ClientPtr client, std::string prefix, std::size_t limit, std::string cursor,
-                               Caller caller) {
-  if (limit == 0 || limit > ListOptions::max_limit) {
+asio::awaitable<LockPage> perform(ClientPtr client, List operation, Caller caller) {
+  if (operation.limit == 0 || operation.limit > ListOptions::max_limit) {
     throw LockError(ErrorCode::invalid_argument, "limit must be from 1 to 1000");
   }
-  auto normal_form = core::to_nfc(prefix);
+  auto normal_form = core::to_nfc(operation.prefix);
   if (!normal_form) throw LockError(ErrorCode::invalid_argument, "prefix must be valid UTF-8");
-  const ListRequest request{.prefix = std::move(*normal_form), .limit = limit, .cursor = std::move(cursor)};
+  const ListRequest request{
+      .prefix = std::move(*normal_form), .limit = operation.limit, .cursor = std::move(operation.cursor)};
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().list(request, limits), {}, {});
 }
 
-asio::awaitable<KeyState> inspect(ClientPtr client, Key key, Caller caller) {
+asio::awaitable<KeyState> perform(ClientPtr client, Inspect operation, Caller caller) {
+  const auto& key = operation.key;
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().inspect(key, limits), key.str(), {});
@@ -375,14 +420,14 @@ asio::awaitable<KeyState> inspect(ClientPtr client, Key key, Caller caller) {
 namespace {
 
 bool is_change(const std::optional<KeyState>& last, const KeyState& state) {
-  if (!last || last->lock.has_value() != state.lock.has_value()) return true;
-  return state.lock && (state.lock->fence != last->lock->fence || state.lock->holder != last->lock->holder);
+  const auto same = [](const Holder& a, const Holder& b) { return a.fence == b.fence && a.label == b.label; };
+  return !last || !std::ranges::equal(last->holders, state.holders, same);
 }
 
 }  // namespace
 
-asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<KeyState> last, WatchOptions options,
-                                      Caller caller) {
+asio::awaitable<KeyState> perform(ClientPtr client, NextChange operation, Caller caller) {
+  const auto& [key, options, last] = operation;
   if (options.interval <= std::chrono::milliseconds::zero()) {
     throw LockError(ErrorCode::invalid_argument, "interval must be positive");
   }
@@ -405,7 +450,8 @@ asio::awaitable<KeyState> next_change(ClientPtr client, Key key, std::optional<K
   }
 }
 
-asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, Caller caller) {
+asio::awaitable<bool> perform(ClientPtr client, BreakLock operation, Caller caller) {
+  const auto& [key, fence] = operation;
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   const bool broken = co_await client->checked(client->backend().break_lock(key, fence, limits), key.str(), {});
@@ -413,12 +459,8 @@ asio::awaitable<bool> break_lock(ClientPtr client, Key key, Fence fence, Caller 
   co_return broken;
 }
 
-asio::awaitable<Fence> fence(ClientPtr client, Key key, Caller caller) {
-  const auto state = co_await inspect(std::move(client), std::move(key), std::move(caller));
-  co_return state.fence;
-}
-
-asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, Caller caller) {
+asio::awaitable<Fence> perform(ClientPtr client, RaiseFence operation, Caller caller) {
+  const auto& [key, fence] = operation;
   if (fence.value() >= Fence::refuse_above) {
     throw LockError(ErrorCode::invalid_argument,
                     "a fence counter can be raised to at most 899999999999999: beyond that, its key cannot be locked");
@@ -430,7 +472,8 @@ asio::awaitable<Fence> raise_fence(ClientPtr client, Key key, Fence fence, Calle
   co_return raised;
 }
 
-asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request, Caller caller) {
+asio::awaitable<CleanupReply> perform(ClientPtr client, CleanUp operation, Caller caller) {
+  auto& request = operation.request;
   if (request.older_than < std::chrono::milliseconds::zero() || request.limit == 0) {
     throw LockError(ErrorCode::invalid_argument, "cleanup needs a non-negative age and a positive limit");
   }
@@ -440,24 +483,44 @@ asio::awaitable<CleanupReply> clean_up(ClientPtr client, CleanupRequest request,
   co_return co_await client->checked(client->backend().clean_up(request, limits), {}, {});
 }
 
-asio::awaitable<std::string> setup(ClientPtr client, Caller caller) {
+asio::awaitable<std::string> perform(ClientPtr client, Setup /*operation*/, Caller caller) {
   const Client::Call call(*client, caller);
   const CallLimits limits = call.limits();
   co_return co_await client->checked(client->backend().setup(limits), {}, {});
 }
 
+asio::awaitable<bool> perform(ClientPtr client, Close /*operation*/, Caller /*caller*/) {
+  co_return co_await client->close();
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // On a lease
 
-asio::awaitable<bool> extend_lease(std::shared_ptr<LeaseState> lease, std::chrono::milliseconds ttl, Caller caller) {
-  if (!lease) co_return false;
-  co_return co_await lease->extend(ttl, std::move(caller));
+asio::awaitable<bool> perform(ClientPtr /*client*/, ExtendLease operation, Caller caller) {
+  if (!operation.lease) co_return false;
+  co_return co_await operation.lease->extend(operation.ttl, std::move(caller));
 }
 
-asio::awaitable<bool> release_lease(std::shared_ptr<LeaseState> lease, Caller caller) {
-  if (!lease) co_return false;
-  const bool released = co_await lease->release(std::move(caller));
-  lease->drop_client_if_over(Client::Closing::in_background);
+namespace {
+
+// A blocking caller does this itself, because it waits until the client is closed.
+void after_release(LeaseState& lease, const Caller& caller) {
+  if (caller.blocking_thread == std::thread::id()) lease.drop_client_if_over(Client::Closing::in_background);
+}
+
+}  // namespace
+
+asio::awaitable<bool> perform(ClientPtr /*client*/, ReleaseLease operation, Caller caller) {
+  if (!operation.lease) co_return false;
+  const bool released = co_await operation.lease->release(caller);
+  after_release(*operation.lease, caller);
+  co_return released;
+}
+
+asio::awaitable<bool> perform(ClientPtr /*client*/, ReleaseLeaseWithRetries operation, Caller caller) {
+  if (!operation.lease) co_return false;
+  const bool released = co_await operation.lease->release_with_retries(caller);
+  after_release(*operation.lease, caller);
   co_return released;
 }
 
@@ -477,8 +540,6 @@ asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_l
 }
 
 void expect_no_stop(const std::stop_token& stop) { async::expect_no_stop(stop); }
-
-asio::awaitable<bool> close(ClientPtr client) { co_return co_await client->close(); }
 
 }  // namespace detail
 }  // namespace v0_1

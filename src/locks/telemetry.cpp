@@ -1,4 +1,4 @@
-#include <syncguard/backend.hpp>
+#include <syncguard/forwarding_backend.hpp>
 #include <syncguard/telemetry.hpp>
 
 #include "async/callback_threads.hpp"
@@ -141,11 +141,11 @@ class EventQueue {
   async::CallbackThreads thread_;
 };
 
-class TelemetryBackend : public Backend, public detail::LeaseObserver {
+class TelemetryBackend : public ForwardingBackend, public detail::LeaseObserver {
  public:
   TelemetryBackend(std::unique_ptr<Backend> inner, TelemetryOptions options)
-      : inner_(std::move(inner)),
-        inner_observer_(dynamic_cast<detail::LeaseObserver*>(inner_.get())),
+      : ForwardingBackend(std::move(inner)),
+        inner_observer_(dynamic_cast<detail::LeaseObserver*>(shared_inner().get())),
         events_(std::move(options)) {}
 
   void observe(const detail::LeaseEvent& lease_event) noexcept override {
@@ -167,26 +167,18 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
     }
   }
 
-  [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
-  [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept override {
-    return inner_->clock_skew();
-  }
-  [[nodiscard]] std::size_t connections() const noexcept override { return inner_->connections(); }
-  void on_locks_gone(std::function<void()> gone) override { inner_->on_locks_gone(std::move(gone)); }
-  void closing_begins() noexcept override { inner_->closing_begins(); }
-
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     // Added before the request, which may take effect even if its reply is lost.
     const bool denied = matches_deny_list(events_.options(), request.key.str());
     if (denied) denied_ids_.add(request.lock_id, request.ttl);
     auto reply = co_await reported(EventType::acquire, request.key.str(), request.lock_id.view(),
-                                   denied ? Raw::never : Raw::if_allowed, inner_->acquire(request, limits));
+                                   denied ? Raw::never : Raw::if_allowed, inner().acquire(request, limits));
     if (denied && std::holds_alternative<Contended>(reply)) denied_ids_.remove(request.lock_id);
     co_return reply;
   }
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    auto reply = co_await reported(EventType::release, {}, id.view(), raw_of(id), inner_->release(id, limits));
+    auto reply = co_await reported(EventType::release, {}, id.view(), raw_of(id), inner().release(id, limits));
     denied_ids_.remove(id);
     co_return reply;
   }
@@ -194,17 +186,17 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
   asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                       const CallLimits& limits) override {
     const Raw raw = denied_ids_.extend(id, ttl) ? Raw::never : Raw::if_allowed;
-    co_return co_await reported(EventType::extend, {}, id.view(), raw, inner_->extend(id, ttl, limits));
+    co_return co_await reported(EventType::extend, {}, id.view(), raw, inner().extend(id, ttl, limits));
   }
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
     const auto add_answer = [](bool locked, LockEvent& event) { event.locked = locked; };
-    co_return co_await reported(EventType::is_locked, key.str(), {}, Raw::if_allowed, inner_->is_locked(key, limits),
+    co_return co_await reported(EventType::is_locked, key.str(), {}, Raw::if_allowed, inner().is_locked(key, limits),
                                 add_answer);
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    co_return co_await reported(EventType::lookup, key.str(), {}, Raw::if_allowed, inner_->lookup(key, limits));
+    co_return co_await reported(EventType::lookup, key.str(), {}, Raw::if_allowed, inner().lookup(key, limits));
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
@@ -213,47 +205,11 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
     auto check_key = [&](const std::optional<LockRecord>& record, LockEvent& /*event*/) {
       if (record && matches_deny_list(events_.options(), record->key.str())) raw = Raw::never;
     };
-    co_return co_await reported(EventType::lookup, {}, id.view(), raw, inner_->lookup(id, limits), check_key);
-  }
-
-  asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits) override {
-    co_await inner_->retract(request, limits);
-  }
-
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
-                                                    const CallLimits& limits) override {
-    co_return co_await inner_->join(key, waiter, std::move(wake), limits);
-  }
-
-  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
-    co_return co_await inner_->diagnose(limits);
-  }
-
-  asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
-  [[nodiscard]] std::string setup_script() const override { return inner_->setup_script(); }
-
-  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
-    co_return co_await inner_->clean_up(request, limits);
-  }
-
-  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
-    co_return co_await inner_->list(request, limits);
-  }
-
-  asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
-    co_return co_await inner_->inspect(key, limits);
-  }
-
-  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
-    co_return co_await inner_->break_lock(key, fence, limits);
-  }
-
-  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
-    co_return co_await inner_->raise_fence(key, fence, limits);
+    co_return co_await reported(EventType::lookup, {}, id.view(), raw, inner().lookup(id, limits), check_key);
   }
 
   asio::awaitable<void> close(const CallLimits& limits) override {
-    co_await inner_->close(limits);
+    co_await inner().close(limits);
     co_await events_.close(limits.deadline);
   }
 
@@ -293,13 +249,12 @@ class TelemetryBackend : public Backend, public detail::LeaseObserver {
     }
     if (failure) event.result = EventResult::error;
     event.duration = steady_clock::now() - start;
-    event.clock_skew = inner_->clock_skew();
+    event.clock_skew = inner().clock_skew();
     events_.push(std::move(event), raw);
     if (failure) std::rethrow_exception(failure);
     co_return std::move(*reply);
   }
 
-  const std::unique_ptr<Backend> inner_;
   detail::LeaseObserver* const inner_observer_;
   EventQueue events_;
   DeniedIds denied_ids_;

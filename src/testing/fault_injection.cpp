@@ -3,7 +3,7 @@
 #include "async/event.hpp"
 #include "async/spawn.hpp"
 
-#include <syncguard/backend.hpp>
+#include <syncguard/forwarding_backend.hpp>
 
 #include <asio/this_coro.hpp>
 
@@ -105,17 +105,11 @@ bool FaultControl::wait_for_calls(Operation operation, std::size_t count, std::c
   });
 }
 
-class FaultyBackend : public Backend {
+class FaultyBackend : public ForwardingBackend {
  public:
   FaultyBackend(std::shared_ptr<Backend> inner, std::shared_ptr<FaultControl::State> control)
-      : inner_(std::move(inner)), control_(std::move(control)) {}
+      : ForwardingBackend(std::move(inner)), control_(std::move(control)) {}
 
-  [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
-  [[nodiscard]] std::optional<std::chrono::milliseconds> clock_skew() const noexcept override {
-    return inner_->clock_skew();
-  }
-  [[nodiscard]] std::size_t connections() const noexcept override { return inner_->connections(); }
-  void on_locks_gone(std::function<void()> gone) override { inner_->on_locks_gone(std::move(gone)); }
   void closing_begins() noexcept override {
     std::vector<std::shared_ptr<Gate::State>> gates;
     {
@@ -124,12 +118,12 @@ class FaultyBackend : public Backend {
       gates.swap(gates_);
     }
     for (const auto& gate : gates) gate->opened.set();
-    inner_->closing_begins();
+    inner().closing_begins();
   }
 
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     co_await wait_for_answer(request.lock_id, limits);
-    auto send = [inner = inner_, request, mark = mark_pending(pending_acquires_, request.lock_id)](
+    auto send = [inner = shared_inner(), request, mark = mark_pending(pending_acquires_, request.lock_id)](
                     const CallLimits& own) -> asio::awaitable<AcquireReply> {
       co_return co_await inner->acquire(request, own);
     };
@@ -138,7 +132,7 @@ class FaultyBackend : public Backend {
 
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
     co_await wait_for_answer(id, limits);
-    auto send = [inner = inner_, id](const CallLimits& own) -> asio::awaitable<ReleaseReply> {
+    auto send = [inner = shared_inner(), id](const CallLimits& own) -> asio::awaitable<ReleaseReply> {
       co_return co_await inner->release(id, own);
     };
     co_return co_await pass<ReleaseReply>(Operation::release, send, limits);
@@ -146,28 +140,28 @@ class FaultyBackend : public Backend {
 
   asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
                                       const CallLimits& limits) override {
-    auto send = [inner = inner_, id, ttl](const CallLimits& own) -> asio::awaitable<ExtendReply> {
+    auto send = [inner = shared_inner(), id, ttl](const CallLimits& own) -> asio::awaitable<ExtendReply> {
       co_return co_await inner->extend(id, ttl, own);
     };
     co_return co_await pass<ExtendReply>(Operation::extend, send, limits);
   }
 
   asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
-    auto send = [inner = inner_, key](const CallLimits& own) -> asio::awaitable<bool> {
+    auto send = [inner = shared_inner(), key](const CallLimits& own) -> asio::awaitable<bool> {
       co_return co_await inner->is_locked(key, own);
     };
     co_return co_await pass<bool>(Operation::is_locked, send, limits);
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    auto send = [inner = inner_, key](const CallLimits& own) -> asio::awaitable<std::optional<LockRecord>> {
+    auto send = [inner = shared_inner(), key](const CallLimits& own) -> asio::awaitable<std::optional<LockRecord>> {
       co_return co_await inner->lookup(key, own);
     };
     co_return co_await pass<std::optional<LockRecord>>(Operation::lookup, send, limits);
   }
 
   asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    auto send = [inner = inner_, id](const CallLimits& own) -> asio::awaitable<std::optional<LockRecord>> {
+    auto send = [inner = shared_inner(), id](const CallLimits& own) -> asio::awaitable<std::optional<LockRecord>> {
       co_return co_await inner->lookup(id, own);
     };
     co_return co_await pass<std::optional<LockRecord>>(Operation::lookup, send, limits);
@@ -175,47 +169,22 @@ class FaultyBackend : public Backend {
 
   asio::awaitable<void> retract(const AcquireRequest& request, const CallLimits& limits) override {
     co_await wait_for_answer(request.lock_id, limits);
-    auto send = [inner = inner_, request](const CallLimits& own) -> asio::awaitable<bool> {
+    auto send = [inner = shared_inner(), request](const CallLimits& own) -> asio::awaitable<bool> {
       co_await inner->retract(request, own);
       co_return true;
     };
     co_await pass<bool>(Operation::retract, send, limits);
   }
 
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override;
 
-  asio::awaitable<std::vector<Finding>> diagnose(const CallLimits& limits) override {
-    co_return co_await inner_->diagnose(limits);
-  }
-
-  asio::awaitable<std::string> setup(const CallLimits& limits) override { co_return co_await inner_->setup(limits); }
-  [[nodiscard]] std::string setup_script() const override { return inner_->setup_script(); }
-
-  asio::awaitable<CleanupReply> clean_up(const CleanupRequest& request, const CallLimits& limits) override {
-    co_return co_await inner_->clean_up(request, limits);
-  }
-
-  asio::awaitable<LockPage> list(const ListRequest& request, const CallLimits& limits) override {
-    co_return co_await inner_->list(request, limits);
-  }
-
   asio::awaitable<KeyState> inspect(const Key& key, const CallLimits& limits) override {
-    auto send = [inner = inner_, key](const CallLimits& own) -> asio::awaitable<KeyState> {
+    auto send = [inner = shared_inner(), key](const CallLimits& own) -> asio::awaitable<KeyState> {
       co_return co_await inner->inspect(key, own);
     };
     co_return co_await pass<KeyState>(Operation::inspect, send, limits);
   }
-
-  asio::awaitable<bool> break_lock(const Key& key, Fence fence, const CallLimits& limits) override {
-    co_return co_await inner_->break_lock(key, fence, limits);
-  }
-
-  asio::awaitable<Fence> raise_fence(const Key& key, Fence fence, const CallLimits& limits) override {
-    co_return co_await inner_->raise_fence(key, fence, limits);
-  }
-
-  asio::awaitable<void> close(const CallLimits& limits) override { co_await inner_->close(limits); }
 
   // Transmits one request and its reply, with the fault that the test injected.
   template <typename Reply, typename Send>
@@ -292,7 +261,6 @@ class FaultyBackend : public Backend {
     }
   }
 
-  const std::shared_ptr<Backend> inner_;
   const std::shared_ptr<FaultControl::State> control_;
   const std::shared_ptr<PendingAcquires> pending_acquires_ = std::make_shared<PendingAcquires>();
   std::mutex mutex_;
@@ -333,11 +301,11 @@ class FaultyTicket : public WaitTicket {
 
 }  // namespace
 
-asio::awaitable<std::unique_ptr<WaitTicket>> FaultyBackend::join(const Key& key, const LockId& waiter,
+asio::awaitable<std::unique_ptr<WaitTicket>> FaultyBackend::join(const AcquireRequest& request,
                                                                  std::function<void()> wake, const CallLimits& limits) {
-  auto send = [inner = inner_, key, waiter,
+  auto send = [inner = shared_inner(), request,
                wake](const CallLimits& own) -> asio::awaitable<std::shared_ptr<WaitTicket>> {
-    co_return co_await inner->join(key, waiter, wake, own);
+    co_return co_await inner->join(request, wake, own);
   };
   auto ticket = co_await pass<std::shared_ptr<WaitTicket>>(Operation::join, send, limits);
   if (!ticket) co_return nullptr;

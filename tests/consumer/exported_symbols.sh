@@ -13,7 +13,7 @@ if [ -n "$foreign" ]; then
   printf 'exported, but not our API:\n%s\n' "$foreign" >&2
   exit 1
 fi
-for needed in "$namespace::open(" "$namespace::detail::acquire(" "typeinfo for $namespace::LockError" \
+for needed in "$namespace::open(" "$namespace::detail::perform(" "typeinfo for $namespace::LockError" \
   'asio::system_category()::instance'; do
   if ! grep -qF "$needed" <<<"$symbols"; then
     echo "not exported: $needed" >&2

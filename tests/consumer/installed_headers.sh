@@ -16,7 +16,8 @@ while read -r header; do
   [ "$(head -n 1 "$header")" = '/// \file' ] || { echo "$header: does not begin with '/// \file'" >&2; status=1; }
   allowed='<(syncguard/[a-z_/]+\.hpp|[a-z_]+)>'
   case $header in
-    ./syncguard/async.hpp | ./syncguard/backend.hpp | ./syncguard/detail/immediate_executor.hpp)
+    ./syncguard/async.hpp | ./syncguard/backend.hpp | ./syncguard/forwarding_backend.hpp | ./syncguard/wait_ticket.hpp | \
+      ./syncguard/detail/immediate_executor.hpp)
       allowed='<((syncguard|asio)/[a-z_/]+\.hpp|[a-z_]+)>' ;;
     ./syncguard/testing/contract_suite.hpp) allowed='<(syncguard/[a-z_/]+\.hpp|gtest/gtest\.h|[a-z_]+)>' ;;
   esac

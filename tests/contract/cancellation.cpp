@@ -25,6 +25,30 @@ std::stop_token stopped() {
   return source.get_token();
 }
 
+// Runs start(token), an asynchronous call, on a context of its own, where a stop request cancels it. Throws its error.
+template <typename StartCall>
+void run_canceled_by(const std::stop_token& stop, const StartCall& start) {
+  asio::io_context context;
+  asio::cancellation_signal signal;
+  std::exception_ptr failure;
+  bool done = false;
+  const auto completed = [&](std::exception_ptr error, const auto&...) {
+    failure = std::move(error);
+    done = true;
+    context.stop();
+  };
+  const auto work = asio::make_work_guard(context);
+  start(asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(context, completed)));
+  // A signal must be emitted where its operation completes.
+  const std::stop_callback cancel(stop, [&] {
+    asio::post(context, [&] {
+      if (!done) signal.emit(asio::cancellation_type::terminal);
+    });
+  });
+  context.run();
+  if (failure) std::rethrow_exception(failure);
+}
+
 TEST_P(Contract, StopRequestedBeforeCallPreventsEveryOperation) {
   auto locks = open_client(store());
   auto lease = locks.try_acquire("held");
@@ -37,8 +61,8 @@ TEST_P(Contract, StopRequestedBeforeCallPreventsEveryOperation) {
   expect_error(ErrorCode::aborted, [&] { (void)locks.is_locked("held", stop); });
   expect_error(ErrorCode::aborted, [&] { (void)locks.lookup(Key("held"), stop); });
   expect_error(ErrorCode::aborted, [&] { (void)locks.lookup(lease->id(), stop); });
-  expect_error(ErrorCode::aborted, [&] { (void)locks.get_by_id_raw(lease->id(), stop); });
-  expect_error(ErrorCode::aborted, [&] { (void)locks.owns(lease->id(), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().get_by_id_raw(lease->id(), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().owns(lease->id(), stop); });
   expect_error(ErrorCode::aborted, [&] { (void)lease->extend(1s, stop); });
   EXPECT_FALSE(store().is_stored("key"));
   EXPECT_TRUE(locks.is_locked("held"));
@@ -132,10 +156,9 @@ TEST_P(Contract, StopEndsAcquireInFlightWithin500Milliseconds) {
     return std::async(std::launch::async, [&locks, stop] { (void)locks.acquire("key", patient, stop); });
   };
   const Start async_acquire = [](Locks& locks, const std::stop_token& stop) {
-    AcquireOptions options = patient;
-    options.wait.stop = &stop;
-    return std::async(std::launch::deferred,
-                      [lease = locks.async_acquire("key", options, asio::use_future)]() mutable { (void)lease.get(); });
+    return std::async(std::launch::async, [&locks, stop] {
+      run_canceled_by(stop, [&](auto token) { locks.async_acquire("key", patient, token); });
+    });
   };
   const auto ends_in_time = [&](const Start& start) {
     auto locks = open_client(store());
@@ -159,54 +182,25 @@ TEST_P(Contract, StopEndsAcquireInFlightWithin500Milliseconds) {
   EXPECT_TRUE(succeeds_once([&] { return ends_in_time(async_acquire); }));
 }
 
-TEST_P(Contract, WaitStopTokenEndsWait) {
+TEST_P(Contract, CancellationSlotStopsAsyncWait) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("key");
   std::stop_source stop;
-  auto waiting = std::async(std::launch::async, [&] {
-    const auto token = stop.get_token();
-    AcquireOptions options = patient;
-    options.wait.stop = &token;
-    expect_error(ErrorCode::aborted, [&] { (void)locks.acquire("key", options); });
+  auto acquiring = std::async(std::launch::async, [&] {
+    run_canceled_by(stop.get_token(), [&](auto token) { locks.async_acquire("key", patient, token); });
   });
-  std::this_thread::sleep_for(20ms);
-  stop.request_stop();
-  EXPECT_EQ(waiting.wait_for(soon), std::future_status::ready);
-}
-
-TEST_P(Contract, WaitStopTokenEndsAsyncWait) {
-  auto locks = open_client(store());
-  const auto lease = locks.try_acquire("key");
-  std::stop_source stop;
-  const auto token = stop.get_token();
-  AcquireOptions options = patient;
-  options.wait.stop = &token;
-  auto acquiring = locks.async_acquire("key", options, asio::use_future);
   const auto section = [](Lease&) -> asio::awaitable<void> { co_return; };
-  auto with_lock = locks.async_with_lock("key", options, section, asio::use_future);
+  auto with_lock = std::async(std::launch::async, [&] {
+    run_canceled_by(stop.get_token(), [&](auto token) {
+      locks.async_with_lock("key", {.ttl = patient.ttl, .wait = patient.wait}, section, token);
+    });
+  });
   EXPECT_EQ(acquiring.wait_for(20ms), std::future_status::timeout);
   stop.request_stop();
   EXPECT_EQ(acquiring.wait_for(soon), std::future_status::ready);
   EXPECT_EQ(with_lock.wait_for(soon), std::future_status::ready);
-  expect_error(ErrorCode::aborted, [&] { (void)acquiring.get(); });
+  expect_error(ErrorCode::aborted, [&] { acquiring.get(); });
   expect_error(ErrorCode::aborted, [&] { with_lock.get(); });
-}
-
-TEST_P(Contract, CancellationSlotStopsAsyncWait) {
-  auto locks = open_client(store());
-  const auto lease = locks.try_acquire("key");
-  asio::io_context context;
-  asio::cancellation_signal signal;
-  std::exception_ptr outcome;
-  locks.async_acquire("key", patient,
-                      asio::bind_cancellation_slot(
-                          signal.slot(), asio::bind_executor(context, [&](std::exception_ptr error, const Lease&) {
-                            outcome = std::move(error);
-                          })));
-  asio::post(context, [&] { signal.emit(asio::cancellation_type::terminal); });
-  context.run();
-  ASSERT_TRUE(outcome);
-  expect_error(ErrorCode::aborted, [&] { std::rethrow_exception(outcome); });
 }
 
 TEST_P(Contract, StoppedWaiterLeavesNothingBehind) {

@@ -23,6 +23,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -81,6 +82,12 @@ class RawBackend {
   std::optional<LockRecord> lookup(const LockId& id, std::stop_token stop = {}) {
     const auto limits = limits_for(std::move(stop));
     return run(backend_->lookup(id, limits));
+  }
+
+  std::unique_ptr<WaitTicket> join(const Key& key, const LockId& waiter, std::function<void()> wake) {
+    const AcquireRequest request{key, waiter, 30s};
+    const auto limits = limits_for({});
+    return run(backend_->join(request, std::move(wake), limits));
   }
 
   CleanupReply clean_up(const CleanupRequest& request, std::stop_token stop = {}) {

@@ -20,7 +20,7 @@ TEST_P(Contract, LeaseDestructorReleases) {
     const auto lease = locks.acquire("key");
     EXPECT_TRUE(lease);
     EXPECT_EQ(lease.key(), Key("key"));
-    EXPECT_TRUE(locks.owns(lease.id()));
+    EXPECT_TRUE(locks.admin().owns(lease.id()));
     EXPECT_GT(lease.remaining(), 10s);
     EXPECT_LE(lease.remaining(), 30s);
   }
@@ -99,7 +99,7 @@ TEST_P(Contract, AutoExtendKeepsLeaseAlive) {
   std::this_thread::sleep_for(5600ms);  // past the ttl and the tolerance
   EXPECT_FALSE(lease.lost().stop_requested());
   EXPECT_GT(lease.expires_at(), first_expiry + 1s);
-  EXPECT_TRUE(locks.owns(lease.id()));
+  EXPECT_TRUE(locks.admin().owns(lease.id()));
   EXPECT_TRUE(lease.release());
   EXPECT_FALSE(locks.is_locked("key"));
 }
@@ -132,9 +132,9 @@ TEST_P(Contract, DetachedLockStaysHeldAndIsNotRenewed) {
     auto lease = locks.acquire("key", {.ttl = 2s, .auto_extend = true});
     id = lease.detach();
   }
-  EXPECT_TRUE(locks.owns(id));
+  EXPECT_TRUE(locks.admin().owns(id));
   std::this_thread::sleep_for(3100ms);
-  EXPECT_FALSE(locks.owns(id));
+  EXPECT_FALSE(locks.admin().owns(id));
 }
 
 TEST_P(Contract, WithLockReturnsResultAndReleases) {
@@ -169,7 +169,8 @@ TEST_P(Contract, SectionThatOutlivesItsLockIsReported) {
     EXPECT_EQ(std::string(error.what()).find("key"), std::string::npos);
     throw std::runtime_error("swallowed");
   }});
-  watched.with_lock("key", {}, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); });
+  const SectionOptions report{.if_lost = IfLost::report};
+  watched.with_lock("key", report, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); });
   EXPECT_EQ(reported, std::vector<std::string>{"key"});
   EXPECT_THROW(watched.with_lock("key", {},
                                  [&](Lease& lease) {
@@ -178,11 +179,10 @@ TEST_P(Contract, SectionThatOutlivesItsLockIsReported) {
                                  }),
                std::invalid_argument);
   EXPECT_EQ(reported.size(), 2U);
-  locks.with_lock("key", {}, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); });
+  locks.with_lock("key", report, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); });
   EXPECT_EQ(reported.size(), 2U) << "a client without on_release_error reports nothing";
-  expect_error(ErrorCode::lock_lost, [&] {
-    watched.with_lock("key", {.if_lost = IfLost::fail}, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); });
-  });
+  expect_error(ErrorCode::lock_lost,
+               [&] { watched.with_lock("key", {}, [&](Lease& lease) { EXPECT_TRUE(locks.release(lease.id())); }); });
   EXPECT_EQ(reported.size(), 3U);
 }
 
@@ -237,16 +237,16 @@ TEST_P(Contract, EveryOperationHasAsyncCounterpart) {
     EXPECT_GT(lease.fence(), Fence());
     EXPECT_FALSE(is_granted(co_await locks.async_try_acquire("key", {}, asio::use_awaitable)));
     EXPECT_TRUE(co_await locks.async_is_locked("key", asio::use_awaitable));
-    EXPECT_TRUE(co_await locks.async_owns(lease.id(), asio::use_awaitable));
+    EXPECT_TRUE(co_await locks.admin().async_owns(lease.id(), asio::use_awaitable));
     const auto by_key = co_await locks.async_lookup(Key("key"), asio::use_awaitable);
     const auto by_id = co_await locks.async_lookup(lease.id(), asio::use_awaitable);
     EXPECT_TRUE(by_key);
     EXPECT_EQ(by_key, by_id);
-    EXPECT_EQ(co_await locks.async_get_by_key("key", asio::use_awaitable), by_key);
-    EXPECT_EQ(co_await locks.async_get_by_id(lease.id(), asio::use_awaitable), by_key);
-    const auto raw_by_key = co_await locks.async_get_by_key_raw("key", asio::use_awaitable);
+    EXPECT_EQ(co_await locks.admin().async_get_by_key("key", asio::use_awaitable), by_key);
+    EXPECT_EQ(co_await locks.admin().async_get_by_id(lease.id(), asio::use_awaitable), by_key);
+    const auto raw_by_key = co_await locks.admin().async_get_by_key_raw("key", asio::use_awaitable);
     EXPECT_TRUE(raw_by_key);
-    EXPECT_EQ(raw_by_key, co_await locks.async_get_by_id_raw(lease.id(), asio::use_awaitable));
+    EXPECT_EQ(raw_by_key, co_await locks.admin().async_get_by_id_raw(lease.id(), asio::use_awaitable));
     EXPECT_TRUE(co_await lease.async_extend(60s, asio::use_awaitable));
     EXPECT_GT(lease.remaining(), 40s);
     EXPECT_TRUE(co_await locks.async_extend(lease.id(), 40s, asio::use_awaitable));
@@ -270,8 +270,8 @@ TEST_P(Contract, EveryOperationHasAsyncCounterpart) {
     }
     EXPECT_TRUE(thrown);
     EXPECT_FALSE(co_await locks.async_is_locked("key", asio::use_awaitable));
-    EXPECT_FALSE((co_await locks.async_diagnose(asio::use_awaitable)).empty());
-    EXPECT_FALSE((co_await locks.async_setup(asio::use_awaitable)).empty());
+    EXPECT_FALSE((co_await locks.admin().async_diagnose(asio::use_awaitable)).empty());
+    EXPECT_FALSE((co_await locks.admin().async_setup(asio::use_awaitable)).empty());
     EXPECT_TRUE(co_await locks.async_close(asio::use_awaitable));
   };
   auto done = asio::co_spawn(context, script(), asio::use_future);

@@ -275,7 +275,7 @@ TEST_P(Contract, ClockSkewIsReportedOnlyForClientTimeAuthority) {
   const auto lease = locks.acquire("key");
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
   if (store().time_authority() == TimeAuthority::server) {
-    EXPECT_FALSE(locks.clock_skew());
+    EXPECT_FALSE(locks.admin().clock_skew());
   } else {
     // Locks expire by this host's clock.
     EXPECT_LE(lease.expires_at(), now + 30s);
@@ -286,9 +286,9 @@ TEST_P(Contract, ClockSkewIsReportedOnlyForClientTimeAuthority) {
 TEST_P(Contract, DiagnosisPassesAndChangesNothing) {
   auto locks = open_client(store());
   const auto lease = locks.acquire("key", {.ttl = 60s});
-  EXPECT_FALSE(locks.setup().empty());
-  EXPECT_FALSE(locks.setup().empty()) << "setup must be repeatable";
-  const auto findings = locks.diagnose();
+  EXPECT_FALSE(locks.admin().setup().empty());
+  EXPECT_FALSE(locks.admin().setup().empty()) << "setup must be repeatable";
+  const auto findings = locks.admin().diagnose();
   EXPECT_FALSE(findings.empty());
   for (const auto& finding : findings) {
     EXPECT_NE(finding.verdict, Finding::Verdict::failure) << finding.check << ": " << finding.found;
@@ -296,11 +296,11 @@ TEST_P(Contract, DiagnosisPassesAndChangesNothing) {
     EXPECT_FALSE(finding.found.empty()) << finding.check;
     EXPECT_EQ(finding.advice.empty(), finding.verdict == Finding::Verdict::fine) << finding.check;
   }
-  EXPECT_TRUE(locks.owns(lease.id()));
+  EXPECT_TRUE(locks.admin().owns(lease.id()));
   EXPECT_EQ(store().fence_counter("key"), lease.fence().value());
   std::stop_source stop;
   stop.request_stop();
-  expect_error(ErrorCode::aborted, [&] { (void)locks.diagnose(stop.get_token()); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().diagnose(stop.get_token()); });
 }
 
 }  // namespace

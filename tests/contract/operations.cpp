@@ -427,8 +427,8 @@ TEST_P(Contract, LookupsAreSanitized) {
   auto locks = open_client(store());
   const auto lease = locks.try_acquire("secret name");
   ASSERT_TRUE(lease);
-  for (const auto& info : {locks.lookup(Key("secret name")), locks.lookup(lease->id()), locks.get_by_key("secret name"),
-                           locks.get_by_id(lease->id())}) {
+  for (const auto& info : {locks.lookup(Key("secret name")), locks.lookup(lease->id()),
+                           locks.admin().get_by_key("secret name"), locks.admin().get_by_id(lease->id())}) {
     ASSERT_TRUE(info);
     EXPECT_EQ(info->key_hash, hash_key("secret name"));
     EXPECT_EQ(info->lock_id_hash, hash_key(lease->id().view()));
@@ -436,15 +436,15 @@ TEST_P(Contract, LookupsAreSanitized) {
     EXPECT_EQ(info->acquired_at, lease->expires_at() - 30s);
     EXPECT_EQ(info->fence, lease->fence());
   }
-  for (const auto& record : {locks.get_by_key_raw("secret name"), locks.get_by_id_raw(lease->id())}) {
+  for (const auto& record : {locks.admin().get_by_key_raw("secret name"), locks.admin().get_by_id_raw(lease->id())}) {
     ASSERT_TRUE(record);
     EXPECT_EQ(record->key, Key("secret name"));
     EXPECT_EQ(record->lock_id, lease->id());
   }
-  EXPECT_TRUE(locks.owns(lease->id()));
-  EXPECT_FALSE(locks.owns(LockId::generate()));
+  EXPECT_TRUE(locks.admin().owns(lease->id()));
+  EXPECT_FALSE(locks.admin().owns(LockId::generate()));
   EXPECT_FALSE(locks.lookup(Key("absent")));
-  EXPECT_FALSE(locks.get_by_id_raw(LockId::generate()));
+  EXPECT_FALSE(locks.admin().get_by_id_raw(LockId::generate()));
 }
 
 TEST_P(Contract, AnyClientCanReleaseAndExtendById) {

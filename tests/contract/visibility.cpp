@@ -26,7 +26,7 @@ TEST_P(Contract, LookupReturnsLabelOfHolder) {
   auto lease = locks.acquire("key");
   EXPECT_EQ(locks.lookup(Key("key"))->holder, "deploy@web-3/4711 ./deploy.sh");
   EXPECT_EQ(locks.lookup(lease.id())->holder, "deploy@web-3/4711 ./deploy.sh");
-  EXPECT_EQ(locks.get_by_key_raw("key")->holder, "deploy@web-3/4711 ./deploy.sh");
+  EXPECT_EQ(locks.admin().get_by_key_raw("key")->holder, "deploy@web-3/4711 ./deploy.sh");
   EXPECT_TRUE(lease.extend(60s));
   EXPECT_EQ(locks.lookup(Key("key"))->holder, "deploy@web-3/4711 ./deploy.sh") << "an extension keeps it";
 }
@@ -53,8 +53,8 @@ TEST_P(Contract, LocksWithoutLabelAreReadable) {
                           .fence = Fence(ahead_of_clock)};
   store().put(record);
   auto locks = open_client(store());
-  EXPECT_EQ(locks.get_by_key_raw("key"), record);
-  EXPECT_EQ(locks.get_by_id_raw(record.lock_id), record);
+  EXPECT_EQ(locks.admin().get_by_key_raw("key"), record);
+  EXPECT_EQ(locks.admin().get_by_id_raw(record.lock_id), record);
 }
 
 TEST_P(Contract, LabelsKeepEveryCharacter) {
@@ -98,7 +98,7 @@ std::map<std::string, ListedLock> list_all(const Locks& locks, const std::string
   std::map<std::string, ListedLock> found;
   std::string cursor;
   do {
-    const auto page = locks.list({.prefix = prefix, .limit = limit, .cursor = cursor});
+    const auto page = locks.admin().list({.prefix = prefix, .limit = limit, .cursor = cursor});
     for (const auto& lock : page.locks) found.insert_or_assign(lock.key.str(), lock);
     cursor = page.cursor;
   } while (!cursor.empty());
@@ -137,7 +137,7 @@ TEST_P(Contract, ListDescribesLocks) {
   auto locks = open_client(store(), {.holder = "web-3/4711"});
   const auto before = store().now();
   const auto lease = locks.acquire("key", {.ttl = 1min});
-  const auto page = locks.list();
+  const auto page = locks.admin().list();
   const auto after = store().now();
   ASSERT_EQ(page.locks.size(), 1U);
   const auto& lock = page.locks[0];
@@ -195,9 +195,9 @@ TEST_P(Contract, ListLeavesOutFreeKeys) {
 TEST_P(Contract, ListRejectsInvalidOptions) {
   if (!store().supports_administration()) return;
   auto locks = open_client(store());
-  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.list({.limit = 0}); });
-  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.list({.limit = ListOptions::max_limit + 1}); });
-  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.list({.prefix = "\xff"}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.admin().list({.limit = 0}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.admin().list({.limit = ListOptions::max_limit + 1}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.admin().list({.prefix = "\xff"}); });
 }
 
 TEST_P(Contract, WaitersAreCounted) {
@@ -206,8 +206,8 @@ TEST_P(Contract, WaitersAreCounted) {
   auto other = open_client(store());
   auto lease = locks.acquire("key", {.ttl = 10min});
   std::thread waiter([&] { (void)other.acquire("key", {.wait = {.timeout = 10min}}); });
-  EXPECT_TRUE(eventually([&] { return locks.inspect("key").lock->waiters == 1U; }));
-  EXPECT_EQ(locks.list().locks.at(0).waiters, 1U);
+  EXPECT_TRUE(eventually([&] { return locks.admin().inspect("key").waiters == 1U; }));
+  EXPECT_EQ(locks.admin().list().locks.at(0).waiters, 1U);
   EXPECT_TRUE(lease.release());
   waiter.join();
 }
@@ -218,21 +218,21 @@ TEST_P(Contract, WaitersAreCounted) {
 TEST_P(Contract, InspectShowsLockAndFenceCounter) {
   if (!store().supports_administration()) return;
   auto locks = open_client(store(), {.holder = "web-3/4711"});
-  const auto unused = locks.inspect("key");
-  EXPECT_FALSE(unused.lock);
+  const auto unused = locks.admin().inspect("key");
+  EXPECT_TRUE(unused.holders.empty());
   EXPECT_EQ(unused.fence, Fence());
   auto lease = locks.acquire("key");
-  const auto held = locks.inspect("key");
-  ASSERT_TRUE(held.lock);
-  EXPECT_EQ(held.lock->holder, "web-3/4711");
-  EXPECT_EQ(held.lock->fence, lease.fence());
+  const auto held = locks.admin().inspect("key");
+  ASSERT_EQ(held.holders.size(), 1U);
+  EXPECT_EQ(held.holders[0].label, "web-3/4711");
+  EXPECT_EQ(held.holders[0].fence, lease.fence());
   EXPECT_EQ(held.fence, lease.fence());
-  EXPECT_GT(held.now, held.lock->expires_at - 30s - 1min);
+  EXPECT_GT(held.now, held.holders[0].expires_at - 30s - 1min);
   EXPECT_TRUE(lease.release());
-  const auto released = locks.inspect("key");
-  EXPECT_FALSE(released.lock);
+  const auto released = locks.admin().inspect("key");
+  EXPECT_TRUE(released.holders.empty());
   EXPECT_EQ(released.fence, lease.fence());
-  EXPECT_EQ(locks.fence("key"), lease.fence());
+  EXPECT_EQ(locks.admin().inspect("key").fence, lease.fence());
 }
 
 TEST_P(Contract, BreakReleasesOnlyLockWithNamedFence) {
@@ -243,18 +243,18 @@ TEST_P(Contract, BreakReleasesOnlyLockWithNamedFence) {
                                        const std::lock_guard lock(mutex);
                                        warnings.emplace_back(message);
                                      })});
-  EXPECT_FALSE(locks.break_lock("key", Fence(1))) << "the key is free";
+  EXPECT_FALSE(locks.admin().break_lock("key", Fence(1))) << "the key is free";
   auto lease = locks.acquire("key", {.ttl = 10min});
-  EXPECT_FALSE(locks.break_lock("key", Fence(lease.fence().value() - 1)));
-  EXPECT_FALSE(locks.break_lock("key", Fence(lease.fence().value() + 1)));
-  EXPECT_TRUE(locks.owns(lease.id()));
-  EXPECT_TRUE(locks.break_lock("key", lease.fence()));
+  EXPECT_FALSE(locks.admin().break_lock("key", Fence(lease.fence().value() - 1)));
+  EXPECT_FALSE(locks.admin().break_lock("key", Fence(lease.fence().value() + 1)));
+  EXPECT_TRUE(locks.admin().owns(lease.id()));
+  EXPECT_TRUE(locks.admin().break_lock("key", lease.fence()));
   EXPECT_FALSE(locks.is_locked("key"));
-  EXPECT_FALSE(locks.break_lock("key", lease.fence()));
+  EXPECT_FALSE(locks.admin().break_lock("key", lease.fence()));
   EXPECT_FALSE(locks.release(lease.id()));
   const auto next = locks.acquire("key");
   EXPECT_GT(next.fence(), lease.fence());
-  EXPECT_FALSE(locks.break_lock("key", lease.fence())) << "the lock of the next holder stays";
+  EXPECT_FALSE(locks.admin().break_lock("key", lease.fence())) << "the lock of the next holder stays";
   lease.detach();
   EXPECT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex);
@@ -270,9 +270,9 @@ TEST_P(Contract, BreakWakesWaiter) {
   auto next =
       std::async(std::launch::async, [&] { return other.acquire("key", {.wait = {.timeout = 10min}}).fence(); });
   if (store().keeps_order()) {
-    EXPECT_TRUE(eventually([&] { return locks.inspect("key").lock->waiters == 1U; }));
+    EXPECT_TRUE(eventually([&] { return locks.admin().inspect("key").waiters == 1U; }));
   }
-  EXPECT_TRUE(locks.break_lock("key", lease.fence()));
+  EXPECT_TRUE(locks.admin().break_lock("key", lease.fence()));
   EXPECT_GT(next.get(), lease.fence());
   lease.detach();
 }
@@ -280,14 +280,15 @@ TEST_P(Contract, BreakWakesWaiter) {
 TEST_P(Contract, FenceCounterCanBeRaisedAndNeverLowered) {
   if (!store().supports_administration()) return;
   auto locks = open_client(store());
-  EXPECT_EQ(locks.fence("key"), Fence());
-  EXPECT_EQ(locks.raise_fence("key", Fence(ahead_of_clock)), Fence(ahead_of_clock));
+  EXPECT_EQ(locks.admin().inspect("key").fence, Fence());
+  EXPECT_EQ(locks.admin().raise_fence("key", Fence(ahead_of_clock)), Fence(ahead_of_clock));
   EXPECT_EQ(store().fence_counter("key"), ahead_of_clock);
-  EXPECT_EQ(locks.raise_fence("key", Fence(5)), Fence(ahead_of_clock));
-  EXPECT_EQ(locks.fence("key"), Fence(ahead_of_clock));
+  EXPECT_EQ(locks.admin().raise_fence("key", Fence(5)), Fence(ahead_of_clock));
+  EXPECT_EQ(locks.admin().inspect("key").fence, Fence(ahead_of_clock));
   auto lease = locks.acquire("key");
   EXPECT_EQ(lease.fence(), Fence(ahead_of_clock + 1));
-  EXPECT_EQ(locks.raise_fence("key", Fence(ahead_of_clock + 100)), Fence(ahead_of_clock + 100)) << "also while locked";
+  EXPECT_EQ(locks.admin().raise_fence("key", Fence(ahead_of_clock + 100)), Fence(ahead_of_clock + 100))
+      << "also while locked";
   EXPECT_TRUE(lease.release());
   EXPECT_EQ(locks.acquire("key").fence(), Fence(ahead_of_clock + 101));
 }
@@ -295,9 +296,10 @@ TEST_P(Contract, FenceCounterCanBeRaisedAndNeverLowered) {
 TEST_P(Contract, FenceCounterCannotBeRaisedToItsEnd) {
   if (!store().supports_administration()) return;
   auto locks = open_client(store(), {.log = Log([](LogLevel, std::string_view) {})});
-  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.raise_fence("key", Fence(Fence::refuse_above)); });
-  EXPECT_EQ(locks.fence("key"), Fence());
-  EXPECT_EQ(locks.raise_fence("key", Fence(Fence::refuse_above - 1)).value(), Fence::refuse_above - 1);
+  expect_error(ErrorCode::invalid_argument,
+               [&] { (void)locks.admin().raise_fence("key", Fence(Fence::refuse_above)); });
+  EXPECT_EQ(locks.admin().inspect("key").fence, Fence());
+  EXPECT_EQ(locks.admin().raise_fence("key", Fence(Fence::refuse_above - 1)).value(), Fence::refuse_above - 1);
   EXPECT_EQ(locks.acquire("key").fence().value(), Fence::refuse_above);
 }
 
@@ -305,12 +307,12 @@ TEST_P(Contract, AdministrationHasAsynchronousCounterparts) {
   if (!store().supports_administration()) return;
   auto locks = open_client(store());
   auto lease = locks.acquire("key");
-  EXPECT_EQ(locks.async_list({.prefix = "k"}, asio::use_future).get().locks.size(), 1U);
-  EXPECT_EQ(locks.async_inspect("key", asio::use_future).get().fence, lease.fence());
-  EXPECT_EQ(locks.async_fence("key", asio::use_future).get(), lease.fence());
-  EXPECT_TRUE(locks.async_break_lock("key", lease.fence(), asio::use_future).get());
-  EXPECT_EQ(locks.async_raise_fence("key", Fence(1), asio::use_future).get(), lease.fence());
-  EXPECT_EQ(locks.async_clean_up({}, asio::use_future).get().count, 0U);
+  EXPECT_EQ(locks.admin().async_list({.prefix = "k"}, asio::use_future).get().locks.size(), 1U);
+  EXPECT_EQ(locks.admin().async_inspect("key", asio::use_future).get().fence, lease.fence());
+  EXPECT_EQ(locks.admin().async_inspect("key", asio::use_future).get().fence, lease.fence());
+  EXPECT_TRUE(locks.admin().async_break_lock("key", lease.fence(), asio::use_future).get());
+  EXPECT_EQ(locks.admin().async_raise_fence("key", Fence(1), asio::use_future).get(), lease.fence());
+  EXPECT_EQ(locks.admin().async_clean_up({}, asio::use_future).get().count, 0U);
   lease.detach();
 }
 
@@ -320,11 +322,11 @@ TEST_P(Contract, AdministrationCanBeStopped) {
   std::stop_source source;
   source.request_stop();
   const auto stop = source.get_token();
-  expect_error(ErrorCode::aborted, [&] { (void)locks.list({}, stop); });
-  expect_error(ErrorCode::aborted, [&] { (void)locks.inspect("key", stop); });
-  expect_error(ErrorCode::aborted, [&] { (void)locks.break_lock("key", Fence(1), stop); });
-  expect_error(ErrorCode::aborted, [&] { (void)locks.raise_fence("key", Fence(1), stop); });
-  expect_error(ErrorCode::aborted, [&] { (void)locks.clean_up({}, stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().list({}, stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().inspect("key", stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().break_lock("key", Fence(1), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().raise_fence("key", Fence(1), stop); });
+  expect_error(ErrorCode::aborted, [&] { (void)locks.admin().clean_up({}, stop); });
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -335,7 +337,7 @@ class Watched {
  public:
   void add(const KeyState& state) {
     const std::lock_guard lock(mutex_);
-    states_.push_back(state.lock ? state.lock->holder : "free");
+    states_.push_back(state.holders.empty() ? "free" : state.holders.at(0).label);
   }
   std::vector<std::string> states() const {
     const std::lock_guard lock(mutex_);
@@ -359,8 +361,8 @@ TEST_P(Contract, WatchReportsStateAndChanges) {
   Watched watched;
   std::stop_source stop;
   auto watching = std::async(std::launch::async, [&] {
-    locks.watch(
-        "key", [&](const KeyState& state) { watched.add(state); }, {.interval = 10ms}, stop.get_token());
+    locks.admin().watch(
+        "key", {.interval = 10ms}, [&](const KeyState& state) { watched.add(state); }, stop.get_token());
   });
   EXPECT_TRUE(eventually([&] { return watched.ends_with("free"); }));
   auto lease = one.acquire("key", {.ttl = 10min});
@@ -385,14 +387,14 @@ TEST_P(Contract, WatchReportsOnlyLatestState) {
   Signal may_continue;
   std::stop_source stop;
   auto watching = std::async(std::launch::async, [&] {
-    locks.watch(
-        "key",
+    locks.admin().watch(
+        "key", {.interval = 1ms},
         [&](const KeyState& state) {
           watched.add(state);
           called.set();
           may_continue.wait_for(10min);
         },
-        {.interval = 1ms}, stop.get_token());
+        stop.get_token());
   });
   ASSERT_TRUE(called.wait_for(10min));
   for (const char* holder : {"one", "two", "three"}) {
@@ -410,14 +412,15 @@ TEST_P(Contract, WatchReportsOnlyLatestState) {
 TEST_P(Contract, WatchRejectsInvalidOptions) {
   if (!store().supports_administration()) return;
   auto locks = open_client(store());
-  expect_error(ErrorCode::invalid_argument, [&] { locks.watch("key", [](const KeyState&) {}, {.interval = 0ms}); });
+  expect_error(ErrorCode::invalid_argument,
+               [&] { locks.admin().watch("key", {.interval = 0ms}, [](const KeyState&) {}); });
 }
 
 TEST_P(Contract, WatchHasAsynchronousCounterpart) {
   if (!store().supports_administration()) return;
   auto locks = open_client(store());
   Watched watched;
-  auto watching = locks.async_watch(
+  auto watching = locks.admin().async_watch(
       "key", {.interval = 1ms}, [&](const KeyState& state) { watched.add(state); }, asio::use_future);
   EXPECT_TRUE(eventually([&] { return watched.ends_with("free"); }));
   locks.close();

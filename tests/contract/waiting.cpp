@@ -107,29 +107,21 @@ TEST_P(Contract, WaitersOfOneClientAreServedInOrder) {
 TEST_P(Contract, TryAcquireDoesNotQueue) {
   auto locks = open_client(store());
   const auto lease = locks.acquire("key");
-  std::stop_source stop;
-  const auto token = stop.get_token();
-  AcquireOptions options = patient;
-  options.wait.stop = &token;
   // In the queue when it returns.
-  auto waiting = locks.async_acquire("key", options, asio::use_future);
+  auto waiting = locks.async_acquire("key", patient, asio::use_future);
   EXPECT_FALSE(is_granted(locks.try_acquire("key")));
   EXPECT_EQ(waiting.wait_for(0ms), std::future_status::timeout) << "try_acquire must return before the queued waiter";
-  stop.request_stop();
+  locks.close();
   expect_error(ErrorCode::aborted, [&] { (void)waiting.get(); });
 }
 
 TEST_P(Contract, WaitersOnDifferentKeysAreIndependent) {
   auto locks = open_client(store());
   const auto lease = locks.acquire("held");
-  std::stop_source stop;
-  const auto token = stop.get_token();
-  AcquireOptions options = patient;
-  options.wait.stop = &token;
-  auto waiting = locks.async_acquire("held", options, asio::use_future);
+  auto waiting = locks.async_acquire("held", patient, asio::use_future);
   EXPECT_TRUE(locks.acquire("free"));
   EXPECT_EQ(waiting.wait_for(0ms), std::future_status::timeout);
-  stop.request_stop();
+  locks.close();
   expect_error(ErrorCode::aborted, [&] { (void)waiting.get(); });
 }
 
@@ -137,7 +129,6 @@ TEST_P(Contract, WaitersOnDifferentKeysAreIndependent) {
 
 TEST_P(Contract, ReleaseReservesTurnForOldestWaiter) {
   RawBackend backend(store().make_backend({}));
-  const auto limits = RawBackend::limits_for({});
   const auto holder = LockId::generate();
   const auto first = LockId::generate();
   const auto second = LockId::generate();
@@ -145,12 +136,10 @@ TEST_P(Contract, ReleaseReservesTurnForOldestWaiter) {
   Signal first_woken;
   Signal second_woken;
   const Key key("key");
-  const auto first_ticket = backend.run((*backend).join(
-      key, first, [&] { first_woken.set(); }, limits));
+  const auto first_ticket = backend.join(key, first, [&] { first_woken.set(); });
   ASSERT_EQ(first_ticket != nullptr, store().wakes_waiters());
   if (!store().keeps_order()) return;
-  const auto second_ticket = backend.run((*backend).join(
-      key, second, [&] { second_woken.set(); }, limits));
+  const auto second_ticket = backend.join(key, second, [&] { second_woken.set(); });
 
   ASSERT_TRUE(released(backend.release(holder)));
   EXPECT_TRUE(first_woken.wait_for(soon));
@@ -169,12 +158,10 @@ TEST_P(Contract, ReleaseReservesTurnForOldestWaiter) {
 TEST_P(Contract, ReservationLapses) {
   if (!store().wakes_waiters()) return;
   RawBackend backend(store().make_backend({}));
-  const auto limits = RawBackend::limits_for({});
   const auto holder = LockId::generate();
   const Key key("key");
   granted(backend.acquire(key, holder, 30s));
-  const auto ticket = backend.run((*backend).join(
-      key, LockId::generate(), [] {}, limits));
+  const auto ticket = backend.join(key, LockId::generate(), [] {});
   ASSERT_TRUE(released(backend.release(holder)));
   store().let_pass(310ms);  // longer than the contract's maximum reservation
   granted(backend.acquire(key, LockId::generate(), 30s));
@@ -190,12 +177,9 @@ TEST_P(Contract, LeavingWaiterPassesItsTurnOn) {
     Signal second_woken;
     const Key key("key " + std::to_string(++round));
     granted(backend.acquire(key, holder, 30s));
-    const auto first = backend.run((*backend).join(
-        key, LockId::generate(), [] {}, limits));
-    const auto second = backend.run((*backend).join(
-        key, LockId::generate(), [&] { second_woken.set(); }, limits));
-    const auto third = backend.run((*backend).join(
-        key, LockId::generate(), [] {}, limits));
+    const auto first = backend.join(key, LockId::generate(), [] {});
+    const auto second = backend.join(key, LockId::generate(), [&] { second_woken.set(); });
+    const auto third = backend.join(key, LockId::generate(), [] {});
     backend.run(second->rejoin(limits));  // keeps its place in front of the third
     EXPECT_TRUE(released(backend.release(holder)));
     // Leaves within the 50 ms of its turn, unless the machine is busy.

@@ -136,7 +136,7 @@ TEST(Cancellation, EveryTypeEndsWatch) {
   for (const auto type : every_type) {
     CanceledClient client;
     int calls = 0;
-    client.locks.async_watch(
+    client.locks.admin().async_watch(
         "key", {.interval = 1h}, [&](const KeyState&) { ++calls; }, client.token());
     client.run_until([&] { return calls == 1; });
     client.signal.emit(type);
@@ -152,7 +152,7 @@ TEST(Cancellation, WatchIsAbortedAtEveryStep) {
       CanceledClient client;
       bool canceled = false;
       const auto callback = [&](const KeyState&) { EXPECT_FALSE(canceled) << steps; };
-      client.locks.async_watch("key", {.interval = 1ms}, callback, client.token());
+      client.locks.admin().async_watch("key", {.interval = 1ms}, callback, client.token());
       ASSERT_TRUE(client.run_steps(steps));
       canceled = true;
       client.signal.emit(type);
@@ -165,7 +165,7 @@ TEST(Cancellation, WatchIsAbortedAtEveryStep) {
 TEST(Cancellation, CallbackCancelsItsWatch) {
   CanceledClient client;
   int calls = 0;
-  client.locks.async_watch(
+  client.locks.admin().async_watch(
       "key", {.interval = 1ms},
       [&](const KeyState&) {
         ++calls;

@@ -48,19 +48,19 @@ TEST(Client, EveryOperationWorksOnConstClient) {
   ASSERT_TRUE(lease);
   const LockId id = lease->detach();
   EXPECT_TRUE(locks.is_locked("key"));
-  EXPECT_TRUE(locks.owns(id));
+  EXPECT_TRUE(locks.admin().owns(id));
   EXPECT_TRUE(locks.lookup(Key("key")));
   EXPECT_TRUE(locks.lookup(id));
-  EXPECT_TRUE(locks.get_by_key("key"));
-  EXPECT_TRUE(locks.get_by_id(id));
-  EXPECT_TRUE(locks.get_by_key_raw("key"));
-  EXPECT_TRUE(locks.get_by_id_raw(id));
+  EXPECT_TRUE(locks.admin().get_by_key("key"));
+  EXPECT_TRUE(locks.admin().get_by_id(id));
+  EXPECT_TRUE(locks.admin().get_by_key_raw("key"));
+  EXPECT_TRUE(locks.admin().get_by_id_raw(id));
   EXPECT_TRUE(locks.extend(id, 1min));
   EXPECT_TRUE(locks.release(id));
   EXPECT_TRUE(locks.acquire("key"));
   EXPECT_EQ(locks.with_lock("key", {}, [] { return 7; }), 7);
-  EXPECT_FALSE(locks.diagnose().empty());
-  EXPECT_FALSE(locks.setup().empty());
+  EXPECT_FALSE(locks.admin().diagnose().empty());
+  EXPECT_FALSE(locks.admin().setup().empty());
   locks.close();
 }
 

@@ -36,7 +36,7 @@ TEST(Lease, SurvivesTransientRenewalFailures) {
   client.faults.next(Operation::extend, Fault::lose_reply());
   ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 6, 60s));
   EXPECT_FALSE(lease.lost().stop_requested());
-  EXPECT_TRUE(client.locks.owns(lease.id()));
+  EXPECT_TRUE(client.locks.admin().owns(lease.id()));
 }
 
 TEST(Lease, OnExtendedReportsNewDeadline) {

@@ -13,8 +13,6 @@ namespace {
 TEST(OptionsInCoroutines, CanBeWrittenInsideCoAwait) {
   auto locks = open("memory:");
   asio::io_context context;
-  std::stop_source stop;
-  const auto token = stop.get_token();
   const auto script = [&]() -> asio::awaitable<int> {
     int done = 0;
     const std::string long_key(200, 'k');  // on the heap, so that a double free is detected
@@ -23,9 +21,9 @@ TEST(OptionsInCoroutines, CanBeWrittenInsideCoAwait) {
       co_return held.key().str() == long_key ? 1 : 0;
     };
     for (int i = 0; i < 10; ++i) {
-      auto lease = co_await locks.async_acquire(
-          long_key + std::to_string(i), {.ttl = 30s, .auto_extend = true, .wait = {.timeout = 10s, .stop = &token}},
-          asio::use_awaitable);
+      auto lease = co_await locks.async_acquire(long_key + std::to_string(i),
+                                                {.ttl = 30s, .auto_extend = true, .wait = {.timeout = 10s}},
+                                                asio::use_awaitable);
       if (co_await lease.async_extend(5s, asio::use_awaitable)) ++done;
       const auto second =
           co_await locks.async_try_acquire(long_key + std::to_string(i), {.ttl = 1s}, asio::use_awaitable);

@@ -237,7 +237,7 @@ TEST_F(RunGuardian, StoppedGuardianIsResumed) {
     CommandProcess process(url, words, "/usr/bin/env");
     kill(guardian(), SIGSTOP);
     auto locks = open(url);
-    EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
+    EXPECT_TRUE(locks.release(locks.admin().get_by_key_raw("k").value().lock_id));
     ASSERT_TRUE(all_end()) << "the guardian must kill the command because the lock is gone";
     EXPECT_EQ(process.finish().exit_code, 79) << action;
   }

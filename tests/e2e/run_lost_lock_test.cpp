@@ -16,7 +16,7 @@ TEST_F(Run, KillsImmediatelyIfBackendReportsLockGone) {
   CommandProcess process(url, shell({"--key", "k", "--ttl", "15s", "--json"}, "trap '' TERM; " + beat));
   ASSERT_TRUE(beats());
   auto locks = open(url);
-  EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
+  EXPECT_TRUE(locks.release(locks.admin().get_by_key_raw("k").value().lock_id));
   const auto start = steady_clock::now();
   const auto outcome = process.finish();
   EXPECT_LT(steady_clock::now() - start, 12s) << "at the next renewal, after at most five seconds, not at the deadline";
@@ -30,7 +30,7 @@ TEST_F(Run, ReportsLockThatWasGoneWhenCommandEnded) {
                                     "touch begun; until test -e go; do sleep 0.01; done"));
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() / "begun"); }));
   auto locks = open(url);
-  EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
+  EXPECT_TRUE(locks.release(locks.admin().get_by_key_raw("k").value().lock_id));
   std::ofstream(folder.path() / "go") << "!";
   const auto outcome = process.finish();
   EXPECT_EQ(outcome.exit_code, 33);

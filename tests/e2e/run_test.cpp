@@ -119,7 +119,7 @@ TEST_F(Run, HoldsLockForAtLeast) {
 
   CommandProcess lost_lock(url, {"-v", "run", "--key", "k", "--ttl", "6s", "--at-least", "1h", "--", "true"});
   ASSERT_TRUE(eventually([&] { return lost_lock.err().find("--at-least") != std::string::npos; }));
-  EXPECT_TRUE(locks.release(locks.get_by_key_raw("k").value().lock_id));
+  EXPECT_TRUE(locks.release(locks.admin().get_by_key_raw("k").value().lock_id));
   EXPECT_EQ(lost_lock.finish().exit_code, 79);
 }
 

@@ -28,31 +28,11 @@ struct Section : ::testing::Test {
   void release_by_id(const Lease& lease) { EXPECT_TRUE(client.locks.release(lease.id())); }
 };
 
-TEST_F(Section, OutlivingLockIsAWarningByDefault) {
-  const int result = client.locks.with_lock("key", {}, [&](Lease& lease) {
-    release_by_id(lease);
-    return 7;
-  });
-  EXPECT_EQ(result, 7);
-  client.locks.close();
-  ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_THAT(warnings[0], ::testing::HasSubstr("LockLost"));
-  EXPECT_EQ(warnings[0].find("key"), std::string::npos);
-}
-
-TEST_F(Section, OutlivingLockIsReportedAsLockLost) {
-  watched.with_lock("key", {}, [&](Lease& lease) { release_by_id(lease); });
-  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::lock_lost});
-  client.locks.close();
-  EXPECT_TRUE(warnings.empty()) << "the callback replaces the warning";
-}
-
-TEST_F(Section, OutlivingLockThrowsIfRequested) {
+TEST_F(Section, OutlivingLockThrowsByDefault) {
+  expect_error(ErrorCode::lock_lost,
+               [&] { watched.with_lock("key", {}, [&](Lease& lease) { release_by_id(lease); }); });
   expect_error(ErrorCode::lock_lost, [&] {
-    watched.with_lock("key", {.if_lost = IfLost::fail}, [&](Lease& lease) { release_by_id(lease); });
-  });
-  expect_error(ErrorCode::lock_lost, [&] {
-    (void)watched.with_lock("key", {.if_lost = IfLost::fail}, [&](Lease& lease) {
+    (void)watched.with_lock("key", {}, [&](Lease& lease) {
       release_by_id(lease);
       return 7;
     });
@@ -60,8 +40,24 @@ TEST_F(Section, OutlivingLockThrowsIfRequested) {
   EXPECT_EQ(reported, (std::vector<ErrorCode>{ErrorCode::lock_lost, ErrorCode::lock_lost}));
 }
 
+TEST_F(Section, OutlivingLockIsOnlyReportedIfRequested) {
+  const auto outlive = [&](Lease& lease) {
+    release_by_id(lease);
+    return 7;
+  };
+  EXPECT_EQ(watched.with_lock("key", {.if_lost = IfLost::report}, outlive), 7);
+  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::lock_lost});
+  EXPECT_TRUE(warnings.empty()) << "the callback replaces the warning";
+
+  EXPECT_EQ(client.locks.with_lock("key", {.if_lost = IfLost::report}, outlive), 7);
+  client.locks.close();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0], ::testing::HasSubstr("LockLost"));
+  EXPECT_EQ(warnings[0].find("key"), std::string::npos);
+}
+
 TEST_F(Section, KeepsItsOwnException) {
-  EXPECT_THROW(watched.with_lock("key", {.if_lost = IfLost::fail},
+  EXPECT_THROW(watched.with_lock("key", {},
                                  [&](Lease& lease) {
                                    release_by_id(lease);
                                    throw std::invalid_argument("mine");
@@ -71,37 +67,53 @@ TEST_F(Section, KeepsItsOwnException) {
 }
 
 TEST_F(Section, ReturnsNormallyIfLockWasHeldToTheEnd) {
-  EXPECT_EQ(watched.with_lock("key", {.if_lost = IfLost::fail}, [] { return 7; }), 7);
-  watched.with_lock("key", {.if_lost = IfLost::fail}, [](Lease& lease) { EXPECT_TRUE(lease.release()); });
-  watched.with_lock("key", {.if_lost = IfLost::fail}, [](Lease& lease) { (void)lease.detach(); });
+  EXPECT_EQ(watched.with_lock("key", {}, [] { return 7; }), 7);
+  watched.with_lock("key", {}, [](Lease& lease) { EXPECT_TRUE(lease.release()); });
+  watched.with_lock("key", {}, [](Lease& lease) { (void)lease.detach(); });
   EXPECT_TRUE(reported.empty());
 }
 
-TEST_F(Section, ThrowsIfRequestedAndClientWasClosed) {
-  expect_error(ErrorCode::lock_lost,
-               [&] { watched.with_lock("key", {.if_lost = IfLost::fail}, [&] { client.locks.close(); }); });
+TEST_F(Section, ThrowsIfClientWasClosed) {
+  expect_error(ErrorCode::lock_lost, [&] { watched.with_lock("key", {}, [&] { client.locks.close(); }); });
 }
 
-TEST_F(Section, ThrowsIfRequestedAndLockWasLostWithStoreUnreachable) {
+TEST_F(Section, ThrowsIfLockWasLostWithStoreUnreachable) {
   FaultyClient away({.dispose_timeout = 50ms, .log = Log([](LogLevel, std::string_view) {})});
   expect_error(ErrorCode::lock_lost, [&] {
-    away.locks.with_lock("key", {.ttl = 100ms, .if_lost = IfLost::fail}, [&](Lease& lease) {
+    away.locks.with_lock("key", {.ttl = 100ms, .auto_extend = false}, [&](Lease& lease) {
       away.faults.always(Operation::release, Fault::fail(ErrorCode::service_unavailable));
       EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
     });
   });
 }
 
-TEST_F(Section, AsyncThrowsIfRequested) {
+TEST_F(Section, AsyncThrowsUnlessToldOtherwise) {
   const auto section = [&](Lease& lease) -> asio::awaitable<int> {
     co_await client.locks.async_release(lease.id(), asio::use_awaitable);
     co_return 7;
   };
-  EXPECT_EQ(watched.async_with_lock("key", {}, section, asio::use_future).get(), 7);
-  auto failing = watched.async_with_lock("key", {.if_lost = IfLost::fail}, section, asio::use_future);
+  EXPECT_EQ(watched.async_with_lock("key", {.if_lost = IfLost::report}, section, asio::use_future).get(), 7);
+  auto failing = watched.async_with_lock("key", {}, section, asio::use_future);
   expect_error(ErrorCode::lock_lost, [&] { (void)failing.get(); });
   client.locks.close();
   EXPECT_EQ(reported, (std::vector<ErrorCode>{ErrorCode::lock_lost, ErrorCode::lock_lost}));
+}
+
+TEST_F(Section, IsRenewedByDefault) {
+  client.locks.with_lock("key", {.ttl = 100ms}, [&](Lease& lease) {
+    EXPECT_TRUE(client.faults.wait_for_calls(Operation::extend, 3, 60s));
+    EXPECT_FALSE(lease.lost().stop_requested());
+  });
+}
+
+TEST_F(Section, IsNotRenewedIfTurnedOff) {
+  expect_error(ErrorCode::lock_lost, [&] {
+    client.locks.with_lock("key", {.ttl = 50ms, .auto_extend = false}, [](Lease& lease) {
+      EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
+      EXPECT_EQ(lease.lost_reason(), LossReason::expired);
+    });
+  });
+  EXPECT_EQ(client.faults.calls(Operation::extend), 0U);
 }
 
 TEST_F(Section, ReturnsReferences) {

@@ -35,7 +35,7 @@ const std::string long_timeout = "operation_timeout=20s";
 
 class SqliteStore : public StoreForCommands {
  public:
-  SqliteStore() { open(url()).setup(); }
+  SqliteStore() { open(url()).admin().setup(); }
 
   [[nodiscard]] std::string url() const override { return "sqlite:" + path().string() + "?" + long_timeout; }
   [[nodiscard]] std::string unreachable_url() const override { return "sqlite:" + path().string() + "/in-a-file"; }
@@ -53,7 +53,7 @@ class SqliteStore : public StoreForCommands {
   [[nodiscard]] std::string silent_url(const std::string& operation_timeout) override {
     const auto busy = folder_.path() / "busy.db";
     if (!blocker_) {
-      open("sqlite:" + busy.string()).setup();
+      open("sqlite:" + busy.string()).admin().setup();
       blocker_.emplace(busy)("BEGIN IMMEDIATE");
     }
     return "sqlite:" + busy.string() + "?operation_timeout=" + operation_timeout;

@@ -24,13 +24,13 @@ TEST(Watch, ContinuesAfterTransientErrors) {
   };
   std::stop_source stop;
   auto watching = std::async(std::launch::async, [&] {
-    client.locks.watch(
-        "key",
+    client.locks.admin().watch(
+        "key", {.interval = 1ms},
         [&](const KeyState& state) {
           const std::lock_guard lock(mutex);
-          states.push_back(state.lock.has_value());
+          states.push_back(!state.holders.empty());
         },
-        {.interval = 1ms}, stop.get_token());
+        stop.get_token());
   });
   EXPECT_TRUE(eventually([&] { return last_is(false); }));
   client.faults.next(Operation::inspect, Fault::fail(ErrorCode::network_timeout), 3);
@@ -44,20 +44,21 @@ TEST(Watch, ContinuesAfterTransientErrors) {
 TEST(Watch, EndsWithPermanentErrors) {
   FaultyClient client;
   client.faults.next(Operation::inspect, Fault::fail(ErrorCode::auth_failed));
-  expect_error(ErrorCode::auth_failed, [&] { client.locks.watch("key", [](const KeyState&) {}); });
+  expect_error(ErrorCode::auth_failed, [&] { client.locks.admin().watch("key", {}, [](const KeyState&) {}); });
 }
 
 TEST(Watch, EndsWithErrorOfCallback) {
   FaultyClient client;
-  EXPECT_THROW(client.locks.watch("key", [](const KeyState&) { throw std::runtime_error("enough"); }),
+  EXPECT_THROW(client.locks.admin().watch("key", {}, [](const KeyState&) { throw std::runtime_error("enough"); }),
                std::runtime_error);
 }
 
 TEST(Watch, EndsWhenClientIsClosed) {
   FaultyClient client;
   Signal called;
-  auto watching = std::async(
-      std::launch::async, [&] { client.locks.watch("key", [&](const KeyState&) { called.set(); }, {.interval = 1h}); });
+  auto watching = std::async(std::launch::async, [&] {
+    client.locks.admin().watch("key", {.interval = 1h}, [&](const KeyState&) { called.set(); });
+  });
   EXPECT_TRUE(called.wait_for(60s));
   client.locks.close();
   expect_error(ErrorCode::aborted, [&] { watching.get(); });
@@ -69,11 +70,12 @@ TEST(Administration, IsRefusedByBackendsWithoutIt) {
     const auto error = error_of(call);
     return error && error->code() == ErrorCode::invalid_argument ? std::string(error->what()) : std::string();
   };
-  EXPECT_EQ(message([&] { (void)locks.list(); }), "InvalidArgument: stub does not support listing locks");
-  EXPECT_EQ(message([&] { (void)locks.inspect("key"); }), "InvalidArgument: stub does not support inspecting keys");
-  EXPECT_EQ(message([&] { (void)locks.break_lock("key", Fence(1)); }),
+  EXPECT_EQ(message([&] { (void)locks.admin().list(); }), "InvalidArgument: stub does not support listing locks");
+  EXPECT_EQ(message([&] { (void)locks.admin().inspect("key"); }),
+            "InvalidArgument: stub does not support inspecting keys");
+  EXPECT_EQ(message([&] { (void)locks.admin().break_lock("key", Fence(1)); }),
             "InvalidArgument: stub does not support breaking locks");
-  EXPECT_EQ(message([&] { (void)locks.raise_fence("key", Fence(1)); }),
+  EXPECT_EQ(message([&] { (void)locks.admin().raise_fence("key", Fence(1)); }),
             "InvalidArgument: stub does not support raising fence counters");
 }
 

@@ -67,9 +67,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     auto locks = sg::open("sqlite:" + file.string() + "?operation_timeout=200ms");
     attempt([&] { (void)locks.is_locked("held"); });
     attempt([&] { (void)locks.lookup(sg::Key{"held"}); });
-    attempt([&] { (void)locks.list(); });
-    attempt([&] { (void)locks.inspect("held"); });
-    attempt([&] { (void)locks.clean_up({.mode = sg::CleanupRequest::Mode::count}); });
+    attempt([&] { (void)locks.admin().list(); });
+    attempt([&] { (void)locks.admin().inspect("held"); });
+    attempt([&] { (void)locks.admin().clean_up({.mode = sg::CleanupRequest::Mode::count}); });
     attempt([&] { (void)locks.try_acquire("held"); });
     attempt([&] { (void)locks.try_acquire("free"); });
     attempt([&] { (void)locks.acquire("held", {.wait = {.timeout = 2ms}}); });

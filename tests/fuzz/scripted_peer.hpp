@@ -165,10 +165,10 @@ inline void run_any_operation(std::uint8_t choice, const std::string& url) {
         (void)locks.release(LockId::generate());
         break;
       case setup:
-        (void)locks.setup();
+        (void)locks.admin().setup();
         break;
       case diagnose:
-        (void)locks.diagnose();
+        (void)locks.admin().diagnose();
         break;
       case count:
         break;

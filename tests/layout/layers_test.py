@@ -26,8 +26,8 @@ MAY_INCLUDE = {
 
 # Public headers that only some folders may include, directly or through other public headers.
 PUBLIC_ONLY_IN = {
-    r"backend\.hpp": {"public", "locks", "backends", "backends/*", "registry", "testing"},
-    r"(locks|lease|async|syncguard)\.hpp": {"public", "locks", "testing", "command"},
+    r"(backend|forwarding_backend)\.hpp": {"public", "locks", "backends", "backends/*", "registry", "testing"},
+    r"(admin|locks|lease|async|syncguard)\.hpp": {"public", "locks", "testing", "command"},
     r"(memory|sqlite|redis|postgres|firestore)\.hpp": {"public", "backends", "backends/*", "registry"},
     r"testing/": {"public", "testing"},
 }

@@ -33,7 +33,7 @@ inline std::string verdict_on(const std::vector<Finding>& findings, const std::s
 inline void expect_fine(Locks& locks, std::initializer_list<const char*> checks) {
   std::string others;
   EXPECT_TRUE(eventually([&] {
-    const auto findings = locks.diagnose();
+    const auto findings = locks.admin().diagnose();
     others.clear();
     for (const auto* check : checks) {
       const auto verdict = verdict_on(findings, check);

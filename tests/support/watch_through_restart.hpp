@@ -29,13 +29,13 @@ void expect_watch_continues_after_restart(const std::string& url, Stop stop_serv
   std::stop_source stop;
   auto locks = open_with_long_timeout(url);
   auto watching = std::async(std::launch::async, [&] {
-    locks.watch(
-        "key",
+    locks.admin().watch(
+        "key", {.interval = 20ms},
         [&](const KeyState& state) {
           const std::lock_guard lock(mutex);
-          last = state.lock ? state.lock->holder : "free";
+          last = state.holders.empty() ? "free" : state.holders.at(0).label;
         },
-        {.interval = 20ms}, stop.get_token());
+        stop.get_token());
   });
   EXPECT_TRUE(last_is("free"));
   stop_server();

@@ -27,7 +27,7 @@ struct Seen {
   std::atomic<int> wrong_requests = 0;
 };
 
-// A store in memory that compares AcquireRequest::is_first with the lock ids that it has seen.
+// A store in memory that compares AcquireHints::id_is_new with the lock ids that it has seen.
 class ChecksFirstRequests : public testing::StubBackend {
  public:
   explicit ChecksFirstRequests(std::shared_ptr<Seen> seen) : seen_(std::move(seen)) {}
@@ -35,16 +35,16 @@ class ChecksFirstRequests : public testing::StubBackend {
   asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
     const bool is_new = add(request.lock_id);
     if (is_new) ++seen_->first_requests;
-    if (request.is_first != is_new) ++seen_->wrong_requests;
+    if (request.hints.id_is_new != is_new) ++seen_->wrong_requests;
     return inner_->acquire(request, limits);
   }
   asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
     return inner_->release(id, limits);
   }
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
-    add(waiter);
-    return inner_->join(key, waiter, std::move(wake), limits);
+    add(request.lock_id);
+    return inner_->join(request, std::move(wake), limits);
   }
 
  private:

@@ -281,9 +281,9 @@ TEST(LeaseMachine, PausesBetweenRenewalsEvenWithShortTtl) {
 TEST(LeaseMachine, IsLostIfExtendIsRejected) {
   auto lease = plain();
   begin_extend(lease, at(2s), 9s);
-  EXPECT_EQ(lease.extend_refused(), lose);
+  EXPECT_EQ(lease.extend_refused(Missing::not_found), lose);
   EXPECT_EQ(lease.state(), State::lost);
-  EXPECT_EQ(lease.extend_refused(), nothing) << "the loss must be reported once";
+  EXPECT_EQ(lease.extend_refused(Missing::not_found), nothing) << "the loss must be reported once";
   EXPECT_FALSE(lease.take_slot());
   lease.free_slot(at(2s), not_called);
   EXPECT_TRUE(lease.take_slot());
@@ -308,7 +308,7 @@ TEST(LeaseMachine, LostDoesNotFireOnceReleaseHasBegun) {
   EXPECT_TRUE(lease.release_begins(ReleasedBy::holder));
   EXPECT_EQ(lease.next_tick(), std::nullopt);
   EXPECT_EQ(lease.tick(at(60s), not_called), nothing);
-  EXPECT_EQ(lease.extend_refused(), nothing);
+  EXPECT_EQ(lease.extend_refused(Missing::not_found), nothing);
   EXPECT_EQ(lease.state(), State::releasing);
   EXPECT_FALSE(lease.fires_lost());
 }
@@ -337,7 +337,7 @@ TEST(LeaseMachine, EndedLeaseWasHeldUntilThen) {
 
 TEST(LeaseMachine, ReleaseThatFindsNoLockReportsLossWithoutFiring) {
   auto lease = releasing();
-  EXPECT_EQ(lease.release_refused(), report_loss);
+  EXPECT_EQ(lease.release_refused(Missing::not_found), report_loss);
   EXPECT_EQ(lease.state(), State::over);
   EXPECT_FALSE(lease.fires_lost());
   EXPECT_TRUE(lease.release_found_loss());
@@ -349,14 +349,14 @@ TEST(LeaseMachine, FailedReleaseCanBeRepeated) {
   lease.release_failed(Effect::none);
   EXPECT_EQ(lease.state(), State::releasing);
   EXPECT_TRUE(lease.release_begins(ReleasedBy::holder));
-  EXPECT_EQ(lease.release_refused(), report_loss) << "the first release certainly did not remove it";
+  EXPECT_EQ(lease.release_refused(Missing::not_found), report_loss) << "the first release certainly did not remove it";
 }
 
 TEST(LeaseMachine, ReleaseInDoubtMayHaveRemovedLock) {
   auto lease = releasing();
   lease.release_failed(Effect::in_doubt);
   lease.release_failed(Effect::none);
-  EXPECT_EQ(lease.release_refused(), report_end);
+  EXPECT_EQ(lease.release_refused(Missing::not_found), report_end);
   EXPECT_EQ(lease.state(), State::over);
   EXPECT_FALSE(lease.release_found_loss());
   EXPECT_FALSE(lease.lock_was_lost());
@@ -367,7 +367,7 @@ TEST(LeaseMachine, ReleaseAfterLossTellsWhetherLockWasLost) {
   EXPECT_TRUE(refused.lock_was_lost());
   EXPECT_TRUE(refused.release_begins(ReleasedBy::holder));
   EXPECT_EQ(refused.state(), State::releasing);
-  EXPECT_EQ(refused.release_refused(), nothing) << "the loss must be reported once";
+  EXPECT_EQ(refused.release_refused(Missing::not_found), nothing) << "the loss must be reported once";
   EXPECT_TRUE(refused.release_found_loss());
   EXPECT_TRUE(refused.lock_was_lost());
 
@@ -465,7 +465,7 @@ TEST(LeaseMachine, ReleaseThatEndsAfterClosingCounts) {
 
   auto refused = releasing();
   EXPECT_EQ(refused.client_closed(), (Actions{.start = Actions::Start::release, .report_end = true}));
-  EXPECT_EQ(refused.release_refused(), nothing) << "its end was reported before";
+  EXPECT_EQ(refused.release_refused(Missing::not_found), nothing) << "its end was reported before";
   EXPECT_TRUE(refused.lock_was_lost());
 }
 

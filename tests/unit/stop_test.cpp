@@ -5,30 +5,30 @@
 namespace syncguard::async {
 namespace {
 
-TEST(AnyStop, StopsWhenAnyTokenStops) {
-  for (int which = 0; which < 3; ++which) {
-    std::stop_source sources[3];
-    const AnyStop any{sources[0].get_token(), sources[1].get_token(), sources[2].get_token()};
-    EXPECT_FALSE(any.token().stop_requested());
+TEST(EitherStop, StopsWhenOneTokenStops) {
+  for (int which = 0; which < 2; ++which) {
+    std::stop_source sources[2];
+    const EitherStop either{sources[0].get_token(), sources[1].get_token()};
+    EXPECT_FALSE(either.token().stop_requested());
     sources[which].request_stop();
-    EXPECT_TRUE(any.token().stop_requested());
+    EXPECT_TRUE(either.token().stop_requested());
   }
 }
 
-TEST(AnyStop, ReturnsTheOnlyStoppableToken) {
+TEST(EitherStop, ReturnsTheOnlyStoppableToken) {
   std::stop_source source;
-  const AnyStop any{std::stop_token(), source.get_token()};
-  EXPECT_EQ(any.token(), source.get_token());
-  const AnyStop none{std::stop_token(), std::stop_token()};
+  const EitherStop either{std::stop_token(), source.get_token()};
+  EXPECT_EQ(either.token(), source.get_token());
+  const EitherStop none{std::stop_token(), std::stop_token()};
   EXPECT_FALSE(none.token().stop_possible());
 }
 
-TEST(AnyStop, IsStoppedIfATokenAlreadyIs) {
+TEST(EitherStop, IsStoppedIfATokenAlreadyIs) {
   std::stop_source stopped;
   std::stop_source other;
   stopped.request_stop();
-  const AnyStop any{other.get_token(), stopped.get_token()};
-  EXPECT_TRUE(any.token().stop_requested());
+  const EitherStop either{other.get_token(), stopped.get_token()};
+  EXPECT_TRUE(either.token().stop_requested());
 }
 
 }  // namespace

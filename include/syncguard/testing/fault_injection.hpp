@@ -83,7 +83,8 @@ class FaultControl {
   std::shared_ptr<State> state_;
 };
 
-/// Wraps a backend, so that control decides what happens to its requests. backend must not be null.
+/// Wraps a backend, so that control decides what happens to its requests. Throws LockError(invalid_argument) if backend
+/// is null.
 ///
 /// As backends must, an acquire, a release or a retraction of a lock id waits until a pending acquire of that id has
 /// been answered, even if the caller of the latter gave up. Other requests with that id (extend, lookup) do not wait.

@@ -201,9 +201,10 @@ class FirestoreBackend : public Backend {
     co_return found.lock;
   }
 
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
-    auto ticket = std::make_unique<FirestoreTicket>(wake_listener_, names_.of(key).lock, waiter, std::move(wake));
+    auto ticket = std::make_unique<FirestoreTicket>(wake_listener_, names_.of(request.key).lock, request.lock_id,
+                                                    std::move(wake));
     co_await ticket->rejoin(limits);
     co_return ticket;
   }
@@ -250,7 +251,7 @@ class FirestoreBackend : public Backend {
     const auto names = names_.of(key);
     const auto read = co_await read_lock_and_counter(names, limits);
     KeyState state;
-    if (read.is_held()) state.lock = core::listed(*read.lock, std::nullopt);
+    if (read.is_held()) core::set_holder(state, core::listed(*read.lock, std::nullopt));
     state.fence = read.newest_fence;
     state.now = read.time.now;
     co_return state;
@@ -280,7 +281,7 @@ class FirestoreBackend : public Backend {
   asio::awaitable<std::optional<AcquireReply>> try_to_acquire(const AcquireRequest& request, const CallLimits& limits) {
     const auto names = names_.of(request.key);
     const auto begun = steady_clock::now();
-    if (request.can_wait) {
+    if (request.hints.can_wait) {
       const auto wait = backoff_.remaining_backoff(names.lock, begun);
       if (wait > wait.zero()) co_return Contended{wait};
     }

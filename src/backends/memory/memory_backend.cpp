@@ -165,10 +165,10 @@ class MemoryBackend : public Backend {
     co_return;
   }
 
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     refuse_if_stopped(limits);
-    auto ticket = std::make_unique<MemoryTicket>(store_, looks_, key, waiter, std::move(wake));
+    auto ticket = std::make_unique<MemoryTicket>(store_, looks_, request.key, request.lock_id, std::move(wake));
     co_await ticket->rejoin(limits);
     co_return ticket;
   }

@@ -215,7 +215,9 @@ KeyState MemoryStore::State::inspect(const Key& key) const {
   KeyState state;
   state.now = clock();
   const auto found = locks.find(key);
-  if (found != locks.end() && is_live(found->second.expires_at, state.now)) state.lock = listed(found->second);
+  if (found != locks.end() && is_live(found->second.expires_at, state.now)) {
+    core::set_holder(state, listed(found->second));
+  }
   const auto counter = fence_counters.find(key);
   if (counter != fence_counters.end()) state.fence = Fence(counter->second);
   return state;

@@ -9,6 +9,7 @@
 #include "core/encodings.hpp"
 #include "core/expiry.hpp"
 #include "core/fence_limit.hpp"
+#include "core/listed.hpp"
 #include "core/reservation.hpp"
 #include "core/validation.hpp"
 
@@ -261,7 +262,7 @@ class PostgresBackend : public Backend {
                      request.key.str(),
                      session_->options().fences == FenceSource::clock ? "true" : "false",
                      request.holder,
-                     request.is_first ? "" : wake_token(request.lock_id)};
+                     request.hints.id_is_new ? "" : wake_token(request.lock_id)};
     const Rows rows = co_await session_->run(operations::acquire, std::move(values), limits, &request.lock_id);
     if (rows.count() == 0) {
       // A client that does not take the advisory lock was faster, or the lock was not stored. The statement cannot see
@@ -320,8 +321,10 @@ class PostgresBackend : public Backend {
     co_return record;
   }
 
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
+    const auto& key = request.key;
+    const auto& waiter = request.lock_id;
     const auto executor = co_await asio::this_coro::executor;
     auto wake_listener = co_await session_->wake_listener(limits);
     if (!wake_listener) co_return nullptr;
@@ -398,14 +401,15 @@ class PostgresBackend : public Backend {
     state.now = time_at(rows, now);
     if (!rows.text(0, counter).empty()) state.fence = counter_of(rows.number(0, counter));
     if (!rows.text(0, user_key).empty()) {
-      state.lock = listed_of(rows, 0,
-                             {.key = user_key,
-                              .expires_at = expires_at,
-                              .acquired_at = acquired_at,
-                              .fence = fence,
-                              .holder = holder,
-                              .waiters = waiters});
-      if (!state.lock) refuse_foreign();
+      auto lock = listed_of(rows, 0,
+                            {.key = user_key,
+                             .expires_at = expires_at,
+                             .acquired_at = acquired_at,
+                             .fence = fence,
+                             .holder = holder,
+                             .waiters = waiters});
+      if (!lock) refuse_foreign();
+      core::set_holder(state, std::move(*lock));
     }
     co_return state;
   }

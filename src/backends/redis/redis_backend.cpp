@@ -217,10 +217,10 @@ class RedisBackend : public Backend {
     co_return redis::lookup_reply(reply);
   }
 
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     if (!session_->names().have_queues()) co_return nullptr;
-    auto ticket = std::make_unique<RedisTicket>(session_, key, waiter, std::move(wake));
+    auto ticket = std::make_unique<RedisTicket>(session_, request.key, request.lock_id, std::move(wake));
     try {
       co_await ticket->rejoin(limits);
     } catch (const LockError&) {

@@ -285,7 +285,9 @@ KeyState inspect_reply(const Reply& reply) {
   KeyState state;
   state.now = fields.time_at(0);
   state.fence = Fields("inspect", fields.at(1)).counter();
-  if (const auto lock = read_lock("inspect", fields.at(3))) state.lock = core::listed(*lock, fields.waiters_at(2));
+  if (const auto lock = read_lock("inspect", fields.at(3))) {
+    core::set_holder(state, core::listed(*lock, fields.waiters_at(2)));
+  }
   return state;
 }
 

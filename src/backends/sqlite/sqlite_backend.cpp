@@ -107,8 +107,10 @@ class SqliteBackend : public Backend {
     return database_->session.run([id](Store& store) { return store.find_live(id); }, limits);
   }
 
-  asio::awaitable<std::unique_ptr<WaitTicket>> join(const Key& key, const LockId& waiter, std::function<void()> wake,
+  asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
+    const auto& key = request.key;
+    const auto& waiter = request.lock_id;
     // Listens before it joins, so that no wake-up in between is missed.
     database_->wake_listener.add(key, waiter, std::move(wake));
     auto ticket = std::make_unique<SqliteTicket>(database_, key, waiter);

@@ -259,7 +259,9 @@ KeyState Store::inspect(const Key& key) {
     const std::string lock_key = lock_key_of(key);
     KeyState state;
     state.now = clock_();
-    if (const auto live = live_record(find(lock_key), state.now)) state.lock = listed(*live, lock_key, state.now);
+    if (const auto live = live_record(find(lock_key), state.now)) {
+      core::set_holder(state, listed(*live, lock_key, state.now));
+    }
     state.fence = core::fence_of_counter(fence_counter(fence_storage_key("", lock_key, sqlite_storage_limit)));
     return state;
   });

@@ -47,7 +47,7 @@ struct SkewedClient {
   void expect_skew(milliseconds at_least) const {
     EXPECT_TRUE(eventually([&] {
       (void)locks.is_locked("key");
-      return std::chrono::abs(locks.clock_skew().value()) >= at_least;
+      return std::chrono::abs(locks.admin().clock_skew().value()) >= at_least;
     }));
   }
   // Makes a few requests, of which one is fast enough to compare the clocks.
@@ -97,10 +97,10 @@ constexpr milliseconds too_slow = 1s;
 TEST_F(FirestoreClock, AccurateClockCausesNoWarning) {
   for (const auto skew : {-150ms, 0ms, 150ms}) {
     SkewedClient client(*this, skew);
-    EXPECT_FALSE(client.locks.clock_skew()) << "unknown before the first reply";
+    EXPECT_FALSE(client.locks.admin().clock_skew()) << "unknown before the first reply";
     EXPECT_TRUE(client.locks.acquire("key").release());
-    ASSERT_TRUE(client.locks.clock_skew());
-    EXPECT_LE(std::chrono::abs(*client.locks.clock_skew()), 150ms);
+    ASSERT_TRUE(client.locks.admin().clock_skew());
+    EXPECT_LE(std::chrono::abs(*client.locks.admin().clock_skew()), 150ms);
     EXPECT_THAT(client.warnings.all(), IsEmpty());
   }
 }
@@ -112,8 +112,8 @@ TEST_F(FirestoreClock, SkewOf200MillisecondsCausesWarning) {
     EXPECT_TRUE(client.locks.acquire("key").release());
     EXPECT_THAT(client.warnings.all(),
                 ElementsAre(HasSubstr(skew > 0ms ? "ahead of Firestore's" : "behind Firestore's")));
-    ASSERT_TRUE(client.locks.clock_skew());
-    EXPECT_EQ(*client.locks.clock_skew() > 0ms, skew > 0ms);
+    ASSERT_TRUE(client.locks.admin().clock_skew());
+    EXPECT_EQ(*client.locks.admin().clock_skew() > 0ms, skew > 0ms);
     client.locks.close();
     const std::lock_guard lock(client.mutex);
     EXPECT_TRUE(client.last_skew) << "events must carry the skew";
@@ -191,7 +191,7 @@ TEST_F(FirestoreClock, NetworkThatIsTooSlowToTellBlocksGrants) {
   expect_no_grant(client.locks, "replies take too long");
   EXPECT_EQ(network.calls("BatchGetDocuments"), 3) << "the clocks must be compared again before a refusal";
   EXPECT_EQ(network.calls("Commit"), 0);
-  EXPECT_EQ(client.locks.clock_skew(), 0ms);
+  EXPECT_EQ(client.locks.admin().clock_skew(), 0ms);
 }
 
 TEST_F(FirestoreClock, ClocksAreComparedAgainBeforeARefusal) {
@@ -242,7 +242,7 @@ TEST_F(FirestoreClock, CleanupObeysTheSameRule) {
   {
     const SkewedClient ahead(*this, 1600ms, options);
     (void)ahead.locks.is_locked("live");
-    expect_error(ErrorCode::service_unavailable, [&] { (void)ahead.locks.clean_up(); });
+    expect_error(ErrorCode::service_unavailable, [&] { (void)ahead.locks.admin().clean_up(); });
     EXPECT_TRUE(eventually([&] { return network.calls("BatchGetDocuments") >= 2; })) << "the cleanup has begun";
   }
   // A client with an accurate clock cleans up. The other one's cleanup would have ended before.

@@ -190,7 +190,7 @@ TEST_F(FirestoreCredentials, QuotaProjectIsSentWithEveryCall) {
     return FirestoreProxy::refuse(grpc::StatusCode::RESOURCE_EXHAUSTED);
   });
   expect_error(ErrorCode::rate_limited, [&] { (void)client().try_acquire("key"); });
-  expect_error(ErrorCode::rate_limited, [&] { (void)client().get_by_id(LockId::generate()); });
+  expect_error(ErrorCode::rate_limited, [&] { (void)client().admin().get_by_id(LockId::generate()); });
   is_locked = true;
   expect_error(ErrorCode::acquisition_timeout, [&] { (void)client().acquire("key", {.wait = {.timeout = 2s}}); });
   {

@@ -17,21 +17,21 @@ struct FirestoreDiagnosis : public FirestoreTest {};
 TEST_F(FirestoreDiagnosis, EmulatorPassesWithAWarning) {
   auto locks = client();
   expect_fine(locks, {"reachable", "latency", "clock skew", "index of lockId", "authorized", "fences", "listening"});
-  EXPECT_THAT(verdict_on(locks.diagnose(), "server"), StartsWith("warning: an emulator"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "server"), StartsWith("warning: an emulator"));
   EXPECT_THAT(outside.list("locks"), IsEmpty()) << "the diagnosis must leave no documents behind";
   EXPECT_THAT(outside.list("fence_counters"), IsEmpty());
 }
 
 TEST_F(FirestoreDiagnosis, ReportsCountersAheadOfClock) {
   auto locks = client();
-  EXPECT_EQ(verdict_on(locks.diagnose(), "fence counters"), "fine: none is ahead of the clock");
+  EXPECT_EQ(verdict_on(locks.admin().diagnose(), "fence counters"), "fine: none is ahead of the clock");
   (void)locks.acquire("key");
-  EXPECT_EQ(verdict_on(locks.diagnose(), "fence counters"), "fine: none is ahead of the clock");
+  EXPECT_EQ(verdict_on(locks.admin().diagnose(), "fence counters"), "fine: none is ahead of the clock");
   outside.put("fence_counters/ahead", {{"fence", text_value("050000000000001")}, {"key", text_value("ahead")}});
-  EXPECT_THAT(verdict_on(locks.diagnose(), "fence counters"),
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "fence counters"),
               StartsWith("warning: ahead of the clock, up to 050000000000001"));
   outside.put("fence_counters/another", {{"fence", text_value("not a fence")}});
-  EXPECT_THAT(verdict_on(locks.diagnose(), "fence counters"), StartsWith("fine: not examined"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "fence counters"), StartsWith("fine: not examined"));
 }
 
 TEST_F(FirestoreDiagnosis, FailsOnSkewedClock) {
@@ -44,7 +44,7 @@ TEST_F(FirestoreDiagnosis, FailsOnSkewedClock) {
     std::string found;
     // A slow reply hides a part of the skew.
     EXPECT_TRUE(eventually([&] {
-      found = verdict_on(locks.diagnose(), "clock skew");
+      found = verdict_on(locks.admin().diagnose(), "clock skew");
       return found.starts_with(verdict);
     })) << found;
   };
@@ -61,7 +61,7 @@ TEST_F(FirestoreDiagnosis, FailsIfRepliesAreTooSlowToCompareClocks) {
   });
   auto locks = open_with_long_timeout(proxy.url(project));
   // The other requests are fast, but come later.
-  EXPECT_THAT(verdict_on(locks.diagnose(), "clock skew"),
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "clock skew"),
               ::testing::AllOf(StartsWith("failure: this host's clock"), HasSubstr("replies take too long")));
 }
 
@@ -71,7 +71,7 @@ TEST_F(FirestoreDiagnosis, FailsIfUnreachableOrUnauthorized) {
     proxy.set_script([=](const std::string& called) {
       return called == method ? FirestoreProxy::refuse(code) : FirestoreProxy::forward();
     });
-    return open_with_long_timeout(proxy.url(project)).diagnose();
+    return open_with_long_timeout(proxy.url(project)).admin().diagnose();
   };
   EXPECT_THAT(verdict_on(refuse("BatchGetDocuments", grpc::StatusCode::UNAVAILABLE), "reachable"),
               StartsWith("failure"));

@@ -47,8 +47,8 @@ TEST_F(FirestoreFailures, OperationsCostAsDocumented) {
   EXPECT_EQ(cost([&] { EXPECT_FALSE(is_granted(others.try_acquire("key"))); }), 1) << "one read: the lock is held";
   EXPECT_EQ(cost([&] { EXPECT_TRUE(lease->extend(30s)); }), 2);
   EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.is_locked("key")); }), 1);
-  EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.get_by_key("key")); }), 1);
-  EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.owns(lease->id())); }), 1);
+  EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.admin().get_by_key("key")); }), 1);
+  EXPECT_EQ(cost([&] { EXPECT_TRUE(locks.admin().owns(lease->id())); }), 1);
   EXPECT_EQ(cost([&] { EXPECT_TRUE(lease->release()); }), 2);
   EXPECT_EQ(cost([&] { EXPECT_FALSE(locks.release(LockId::generate())); }), 1);
 }
@@ -204,11 +204,11 @@ TEST_F(FirestoreFailures, MapsEveryStatus) {
         << "the server's message must only be in the cause";
     EXPECT_TRUE(error->context().cause);
     expect_error(of_read, [&] { (void)locks.is_locked("key"); });
-    expect_error(of_read, [&] { (void)locks.get_by_key("key"); });
+    expect_error(of_read, [&] { (void)locks.admin().get_by_key("key"); });
     script("RunQuery", refuse);
     expect_error(of_read, [&] { (void)locks.release(id); });
     expect_error(of_read, [&] { (void)locks.extend(id, 1h); });
-    expect_error(of_read, [&] { (void)locks.owns(id); });
+    expect_error(of_read, [&] { (void)locks.admin().owns(id); });
     script("Commit", refuse);
     error = error_of([&] { (void)locks.try_acquire("key"); });
     ASSERT_TRUE(error) << status;

@@ -82,9 +82,9 @@ TEST_F(Firestore, ReadsDocumentsOfTypeScript) {
 
     EXPECT_TRUE(locks.is_locked(key));
     EXPECT_FALSE(is_granted(locks.try_acquire(key)));
-    ASSERT_TRUE(locks.get_by_key_raw(key));
-    EXPECT_EQ(locks.get_by_key_raw(key)->lock_id, id);
-    EXPECT_EQ(locks.get_by_id_raw(id)->key, key);
+    ASSERT_TRUE(locks.admin().get_by_key_raw(key));
+    EXPECT_EQ(locks.admin().get_by_key_raw(key)->lock_id, id);
+    EXPECT_EQ(locks.admin().get_by_id_raw(id)->key, key);
     EXPECT_TRUE(locks.extend(id, 1h));
     EXPECT_TRUE(locks.release(id));
     EXPECT_EQ(locks.try_acquire(key).value().fence(), Fence(2)) << "the fence counter must continue";
@@ -112,7 +112,7 @@ TEST_F(Firestore, KeysThatAreInvalidIdsAreStoredByHash) {
     leases.push_back(locks.acquire(key));
     EXPECT_TRUE(locks.is_locked(key)) << key;
     EXPECT_FALSE(is_granted(locks.try_acquire(key))) << key;
-    EXPECT_EQ(locks.get_by_id_raw(leases.back().id())->key.str(), key);
+    EXPECT_EQ(locks.admin().get_by_id_raw(leases.back().id())->key.str(), key);
   }
   const auto ids = outside.list("locks");
   EXPECT_EQ(ids.size(), keys.size());
@@ -137,7 +137,7 @@ TEST_F(Firestore, LiveDocumentWinsAmongDocumentsWithSameLockId) {
   const auto id = LockId::generate();
   put_lock("live", id, 1h);
   put_lock("dead", id, -1h);
-  EXPECT_EQ(locks.get_by_id_raw(id)->key, Key("live"));
+  EXPECT_EQ(locks.admin().get_by_id_raw(id)->key, Key("live"));
   // A lock may be removed only when it expired more than two seconds ago.
   const auto keeps_recently_expired = [&] {
     put_lock("hardly dead", id, -1100ms);
@@ -159,8 +159,8 @@ TEST_F(Firestore, TwoLiveDocumentsWithSameLockIdAreLeftAlone) {
   put_lock("two", id, 1h);
   EXPECT_FALSE(locks.release(id));
   EXPECT_FALSE(locks.extend(id, 30s));
-  EXPECT_FALSE(locks.get_by_id(id));
-  EXPECT_FALSE(locks.owns(id));
+  EXPECT_FALSE(locks.admin().get_by_id(id));
+  EXPECT_FALSE(locks.admin().owns(id));
   EXPECT_THAT(outside.list("locks"), UnorderedElementsAre("one", "two"));
   EXPECT_EQ(warnings.all().size(), 1U);
 }
@@ -171,7 +171,7 @@ TEST_F(Firestore, ForeignDocumentIsNeverOverwritten) {
   outside.put("locks/key", foreign);
   expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
   expect_error(ErrorCode::internal, [&] { (void)locks.is_locked("key"); });
-  expect_error(ErrorCode::internal, [&] { (void)locks.get_by_key("key"); });
+  expect_error(ErrorCode::internal, [&] { (void)locks.admin().get_by_key("key"); });
   EXPECT_EQ(outside.get("locks/key")["fields"], foreign);
   EXPECT_THAT(outside.list("fence_counters"), IsEmpty());
 
@@ -212,8 +212,8 @@ TEST_F(Firestore, UsesConfiguredCollections) {
   EXPECT_FALSE(outside.get("teams/a/locks/key").is_null());
   EXPECT_FALSE(outside.get("teams/a/fences/fence:key").is_null());
   EXPECT_TRUE(others.try_acquire("key"));
-  EXPECT_TRUE(locks.owns(lease.id()));
-  EXPECT_FALSE(others.owns(lease.id()));
+  EXPECT_TRUE(locks.admin().owns(lease.id()));
+  EXPECT_FALSE(others.admin().owns(lease.id()));
   EXPECT_TRUE(lease.release());
 }
 

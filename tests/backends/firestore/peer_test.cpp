@@ -106,10 +106,10 @@ TEST_F(FirestorePeer, LockWithInvalidTimesIsLeftAlone) {
       server.set_script(answer_with(document));
       const LockId id(document.fields().at("lockId").string_value());
       expect_error(ErrorCode::internal, [&] { (void)locks.is_locked("key"); });
-      expect_error(ErrorCode::internal, [&] { (void)locks.get_by_key("key"); });
+      expect_error(ErrorCode::internal, [&] { (void)locks.admin().get_by_key("key"); });
       expect_error(ErrorCode::internal, [&] { (void)locks.try_acquire("key"); });
       expect_error(ErrorCode::internal, [&] { (void)locks.acquire("key"); });
-      expect_error(ErrorCode::internal, [&] { (void)locks.get_by_id(id); });
+      expect_error(ErrorCode::internal, [&] { (void)locks.admin().get_by_id(id); });
       expect_error(ErrorCode::internal, [&] { (void)locks.extend(id, 30s); });
       expect_error(ErrorCode::internal, [&] { (void)locks.release(id); });
     }
@@ -142,7 +142,7 @@ TEST_F(FirestorePeer, ReplyWithInvalidTimeIsAnError) {
     answer_at(1, nanos);
     expect_error(ErrorCode::internal, [&] { (void)locks.is_locked("key"); });
   }
-  EXPECT_FALSE(locks.clock_skew());
+  EXPECT_FALSE(locks.admin().clock_skew());
 }
 
 // Without Firestore's time, this host's clock cannot be checked.
@@ -166,9 +166,9 @@ TEST_F(FirestorePeer, RepliesWithoutTimeGrantAndRemoveNothing) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::service_unavailable);
   EXPECT_THAT(error->what(), HasSubstr("contain no time"));
-  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.clean_up(); });
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.admin().clean_up(); });
   EXPECT_EQ(server.calls("Commit"), 0);
-  EXPECT_FALSE(locks.clock_skew());
+  EXPECT_FALSE(locks.admin().clock_skew());
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -198,9 +198,9 @@ TEST_F(FirestorePeer, LivenessMatchesOtherBackends) {
     server.set_script(answer_and_commit_with(document, std::chrono::milliseconds(now)));
     auto locks = client_at(server, std::chrono::milliseconds(now));
     EXPECT_EQ(locks.is_locked("key"), live);
-    EXPECT_EQ(locks.get_by_key("key").has_value(), live);
-    EXPECT_EQ(locks.get_by_id(id).has_value(), live);
-    EXPECT_EQ(locks.owns(id), live);
+    EXPECT_EQ(locks.admin().get_by_key("key").has_value(), live);
+    EXPECT_EQ(locks.admin().get_by_id(id).has_value(), live);
+    EXPECT_EQ(locks.admin().owns(id), live);
     EXPECT_EQ(locks.extend(id, 30s).has_value(), live);
     EXPECT_EQ(locks.release(id), live);
     auto lease = locks.try_acquire("key");
@@ -215,8 +215,8 @@ TEST_F(FirestorePeer, QueryResultNeverAffectsForeignLock) {
   const auto id = LockId::generate();
   EXPECT_FALSE(locks.release(id));
   EXPECT_FALSE(locks.extend(id, 30s));
-  EXPECT_FALSE(locks.get_by_id(id));
-  EXPECT_FALSE(locks.owns(id));
+  EXPECT_FALSE(locks.admin().get_by_id(id));
+  EXPECT_FALSE(locks.admin().owns(id));
   EXPECT_EQ(server.calls("RunQuery"), 4);
   EXPECT_EQ(server.calls("Commit"), 0);
 }
@@ -226,11 +226,11 @@ TEST_F(FirestorePeer, CleanupKeepsLiveLocksAndForeignDocuments) {
   no_lock.mutable_fields()->erase("fence");
   for (const auto& document : {lock_document(9000, 1), no_lock}) {
     server.set_script(answer_and_commit_with(document, 10'000ms));
-    EXPECT_EQ(client_at(server, 10'000ms).clean_up().count, 0U);
+    EXPECT_EQ(client_at(server, 10'000ms).admin().clean_up().count, 0U);
   }
   EXPECT_EQ(server.calls("Commit"), 0);
   server.set_script(answer_and_commit_with(lock_document(7999, 1), 10'000ms));
-  EXPECT_EQ(client_at(server, 10'000ms).clean_up().count, 1U);
+  EXPECT_EQ(client_at(server, 10'000ms).admin().clean_up().count, 1U);
   EXPECT_EQ(server.calls("Commit"), 1);
 }
 
@@ -244,7 +244,7 @@ TEST_F(FirestorePeer, CleanupRereadsAfterConflict) {
         [](const std::string&) { return FirestoreProxy::answer({wire::RunQueryResponse().SerializeAsString()}); });
     return FirestoreProxy::refuse(grpc::StatusCode::FAILED_PRECONDITION);
   });
-  EXPECT_EQ(client_at(server, 10'000ms).clean_up().count, 0U);
+  EXPECT_EQ(client_at(server, 10'000ms).admin().clean_up().count, 0U);
   EXPECT_EQ(commits, 1);
 }
 

@@ -65,7 +65,7 @@ TEST_F(PostgresRaces, ExtendAcrossExpiryAndAcquireDoNotBothSucceed) {
   extending.join();
   acquiring.join();
   EXPECT_EQ(winners, 1) << "only the acquire: the lock had expired before the extend could run";
-  EXPECT_FALSE(holder.owns(id));
+  EXPECT_FALSE(holder.admin().owns(id));
 }
 
 TEST_F(PostgresRaces, TimeSpentWaitingForLocksDoesNotCountAsTtl) {
@@ -408,7 +408,7 @@ TEST(PostgresFailures, StoppedServerEndsPendingOperationsAndIsReconnected) {
     server.start();
     server.execute("ROLLBACK PREPARED 'in the way'");
     EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("held"); }); }));
-    EXPECT_TRUE(locks.owns(lease.id())) << "the lock must survive the restart";
+    EXPECT_TRUE(locks.admin().owns(lease.id())) << "the lock must survive the restart";
   }
 }
 

@@ -91,7 +91,7 @@ TEST_F(PostgresPasswords, CommandPrintsThePassword) {
   std::ofstream(file) << "second\n";
   end_connections();
   EXPECT_FALSE(locks.is_locked("key"));
-  EXPECT_NO_THROW((void)locks.setup()) << "setup opens its own connection";
+  EXPECT_NO_THROW((void)locks.admin().setup()) << "setup opens its own connection";
 }
 
 TEST_F(PostgresPasswords, CommandThatFailsIsReportedWithoutItsOutput) {
@@ -511,7 +511,7 @@ TEST_F(PostgresConnections, NonUtf8DatabaseIsReported) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error->what(), HasSubstr("encoding"));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "encoding"), ::testing::StartsWith("failure: LATIN1"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "encoding"), ::testing::StartsWith("failure: LATIN1"));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

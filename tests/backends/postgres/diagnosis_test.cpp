@@ -17,7 +17,7 @@ using ::testing::StartsWith;
 
 struct PostgresDiagnosis : Postgres {
   std::string verdict(const std::string& check, const std::string& url = "") const {
-    return verdict_on(open_with_long_timeout(url.empty() ? server.url() : url).diagnose(), check);
+    return verdict_on(open_with_long_timeout(url.empty() ? server.url() : url).admin().diagnose(), check);
   }
 };
 
@@ -35,8 +35,8 @@ TEST_F(PostgresDiagnosis, FailsWithoutTablesUntilSetup) {
   EXPECT_THAT(verdict("tables"),
               StartsWith("failure: \"syncguard_locks\" and \"syncguard_fence_counters\" do not exist"));
   auto locks = client();
-  EXPECT_THAT(locks.setup(), HasSubstr("created"));
-  EXPECT_THAT(locks.setup(), HasSubstr("already exist"));
+  EXPECT_THAT(locks.admin().setup(), HasSubstr("created"));
+  EXPECT_THAT(locks.admin().setup(), HasSubstr("already exist"));
   EXPECT_THAT(verdict("tables"), StartsWith("fine"));
 }
 
@@ -47,7 +47,7 @@ TEST_F(PostgresDiagnosis, PassesAfterSetupScriptOfAdministrator) {
   PostgresClient administrator(server);
   for (const std::string options : {"", "?table=other.locks&fence_table=other.counters"}) {
     auto locks = open_with_long_timeout(server.url_of("limited", options));
-    const auto script = locks.setup_script();
+    const auto script = locks.admin().setup_script();
     if (!options.empty()) administrator("CREATE SCHEMA other; GRANT USAGE ON SCHEMA other TO limited");
     for (int i = 0; i < 2; ++i) EXPECT_NO_THROW(administrator(script)) << "it can be repeated";
     administrator("GRANT USAGE ON SCHEMA public TO limited");
@@ -56,7 +56,7 @@ TEST_F(PostgresDiagnosis, PassesAfterSetupScriptOfAdministrator) {
     expect_fine(locks, {"tables", "authorized", "columns", "holder labels", "indexes", "queue", "functions", "triggers",
                         "search path", "fences", "fence counters", "listening"});
     EXPECT_TRUE(locks.try_acquire("key"));
-    EXPECT_THAT(client(options.empty() ? "" : "&" + options.substr(1)).setup(), HasSubstr("nothing to do"));
+    EXPECT_THAT(client(options.empty() ? "" : "&" + options.substr(1)).admin().setup(), HasSubstr("nothing to do"));
   }
   administrator("DROP OWNED BY limited; DROP ROLE limited");
 }
@@ -64,7 +64,7 @@ TEST_F(PostgresDiagnosis, PassesAfterSetupScriptOfAdministrator) {
 TEST_F(PostgresDiagnosis, ReportsTableProblems) {
   server.execute("DROP INDEX idx_syncguard_locks_lock_id");
   EXPECT_EQ(verdict("indexes"), "failure: missing or invalid: unique lock_id");
-  EXPECT_FALSE(client().setup().empty());
+  EXPECT_FALSE(client().admin().setup().empty());
   EXPECT_THAT(verdict("indexes"), StartsWith("fine"));
   server.execute("DROP INDEX idx_syncguard_locks_expires");
   EXPECT_THAT(verdict("indexes"), StartsWith("warning: missing or invalid: expires_at_ms"));

@@ -78,11 +78,11 @@ TEST_P(PostgresDiscardedChanges, ExtendFails) {
 TEST_P(PostgresDiscardedChanges, ReleaseAndBreakFail) {
   auto locks = client();
   const auto id = locks.acquire("key").detach();
-  const auto fence = locks.inspect("key").lock->fence;
+  const auto fence = locks.admin().inspect("key").holders.at(0).fence;
   add_trigger("DELETE ON syncguard_locks");
   expect_discarded([&] { (void)locks.release(id); });
-  expect_discarded([&] { (void)locks.break_lock("key", fence); });
-  EXPECT_FALSE(locks.break_lock("key", Fence(fence.value() + 1))) << "there is no such lock";
+  expect_discarded([&] { (void)locks.admin().break_lock("key", fence); });
+  EXPECT_FALSE(locks.admin().break_lock("key", Fence(fence.value() + 1))) << "there is no such lock";
   server.execute("DROP TRIGGER obstacle ON syncguard_locks");
   EXPECT_TRUE(locks.release(id));
   EXPECT_FALSE(locks.release(id));
@@ -121,21 +121,21 @@ TEST_P(PostgresDiscardedChanges, RepeatedAcquireFails) {
 TEST_P(PostgresDiscardedChanges, RaisingAFenceFails) {
   auto locks = client();
   add_trigger("INSERT ON syncguard_fence_counters");
-  expect_discarded([&] { (void)locks.raise_fence("key", Fence(7)); });
+  expect_discarded([&] { (void)locks.admin().raise_fence("key", Fence(7)); });
   server.execute("DROP TRIGGER obstacle ON syncguard_fence_counters");
-  EXPECT_EQ(locks.raise_fence("key", Fence(7)), Fence(7));
+  EXPECT_EQ(locks.admin().raise_fence("key", Fence(7)), Fence(7));
   add_trigger("UPDATE ON syncguard_fence_counters", "keep_old");
-  expect_discarded([&] { (void)locks.raise_fence("key", Fence(8)); });
+  expect_discarded([&] { (void)locks.admin().raise_fence("key", Fence(8)); });
 }
 
 TEST_P(PostgresDiscardedChanges, PoliciesThatHideRowsFromChangesAreNoticed) {
   auto locks = open_with_long_timeout(server.url_of("caller"));
   const auto id = locks.acquire("key", {.ttl = 1h}).detach();
-  const auto fence = locks.inspect("key").lock->fence;
+  const auto fence = locks.admin().inspect("key").holders.at(0).fence;
   allow_only({"SELECT", "INSERT"});
   expect_discarded([&] { (void)locks.extend(id, 1h); });
   expect_discarded([&] { (void)locks.release(id); });
-  expect_discarded([&] { (void)locks.break_lock("key", fence); });
+  expect_discarded([&] { (void)locks.admin().break_lock("key", fence); });
   // PostgreSQL 15.20, unlike 15.18, rejects an INSERT that conflicts with a row that policies hide from UPDATE.
   bool granted = false;
   const auto error = error_of([&] { granted = is_granted(locks.try_acquire("key")); });
@@ -148,7 +148,7 @@ TEST_P(PostgresDiscardedChanges, PoliciesThatHideRowsFromChangesAreNoticed) {
   allow_only({"UPDATE"});
   EXPECT_TRUE(locks.extend(id, 1h));
   expect_discarded([&] { (void)locks.release(id); });
-  expect_discarded([&] { (void)locks.break_lock("key", fence); });
+  expect_discarded([&] { (void)locks.admin().break_lock("key", fence); });
   allow_only({"DELETE"});
   EXPECT_TRUE(locks.release(id));
   EXPECT_TRUE(locks.try_acquire("key"));
@@ -156,14 +156,14 @@ TEST_P(PostgresDiscardedChanges, PoliciesThatHideRowsFromChangesAreNoticed) {
 
 TEST_P(PostgresDiscardedChanges, DiagnosisNamesTriggersAndRowLevelSecurity) {
   auto locks = client();
-  EXPECT_EQ(verdict_on(locks.diagnose(), "row-level security"), "fine: off");
+  EXPECT_EQ(verdict_on(locks.admin().diagnose(), "row-level security"), "fine: off");
   add_trigger("UPDATE ON syncguard_fence_counters");
-  EXPECT_THAT(verdict_on(locks.diagnose(), "triggers"),
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "triggers"),
               StartsWith("warning: \"public\".\"syncguard_fence_counters\": trigger obstacle"));
   allow_only({});
-  EXPECT_THAT(verdict_on(locks.diagnose(), "row-level security"),
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "row-level security"),
               StartsWith("warning: \"public\".\"syncguard_locks\": on: it does not apply to this user"));
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url_of("caller")).diagnose(), "row-level security"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url_of("caller")).admin().diagnose(), "row-level security"),
               StartsWith("warning: \"public\".\"syncguard_locks\": active: policies decide"));
 }
 

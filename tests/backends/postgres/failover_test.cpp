@@ -140,7 +140,7 @@ TEST_F(PostgresFailover, HolderIsToldThatItsLockWasNotReplicated) {
 // granted, and one that was granted on the primary alone does not stay behind.
 TEST_F(PostgresFailover, SynchronousStandbyLosesNoLock) {
   make_standby_synchronous();
-  EXPECT_THAT(verdict_on(open_with_long_timeout(primary.url()).diagnose(), "replication"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(primary.url()).admin().diagnose(), "replication"),
               ::testing::StartsWith("fine: 1 standby connected; a failover to a synchronous one loses no lock"));
   auto locks = open_with_long_timeout(both());
   std::vector<Lease> leases;
@@ -231,7 +231,7 @@ TEST_P(PostgresSynchronousStandby, CanceledWaitForItIsInDoubt) {
   expect_in_doubt_if_canceled([&] { (void)backend.acquire("key", new_id, 10min); });
   expect_in_doubt_if_canceled([&] { (void)backend.acquire("key", new_id, 10min); });
   expect_in_doubt_if_canceled([&] { (void)locks.extend(id, 10min); });
-  expect_in_doubt_if_canceled([&] { (void)locks.raise_fence("key", Fence(1)); });
+  expect_in_doubt_if_canceled([&] { (void)locks.admin().raise_fence("key", Fence(1)); });
   expect_in_doubt_if_canceled([&] { (void)locks.release(id); });
 }
 
@@ -371,7 +371,7 @@ TEST_F(PostgresFailover, SplitBrainGrantsLockTwiceWithDifferentFences) {
 
 TEST_F(PostgresFailover, DiagnosisWarnsOfAsynchronousStandby) {
   EXPECT_TRUE(eventually([&] {
-    return verdict_on(open_with_long_timeout(primary.url()).diagnose(), "replication") ==
+    return verdict_on(open_with_long_timeout(primary.url()).admin().diagnose(), "replication") ==
            "warning: 1 standby connected, none synchronous: a failover can lose the newest locks";
   }));
 }

@@ -67,7 +67,7 @@ struct PostgresFunctions : Postgres {
     const auto held = locks.acquire("key");
     expect_error(ErrorCode::acquisition_timeout,
                  [&] { (void)other.acquire("key", {.wait = {.timeout = 2500ms, .retry_delay = 10s}}); });
-    EXPECT_TRUE(locks.break_lock("key", held.fence()));
+    EXPECT_TRUE(locks.admin().break_lock("key", held.fence()));
   }
 };
 
@@ -99,9 +99,9 @@ TEST_F(PostgresFunctions, PlainStatementsServeUntilSetup) {
   {
     auto locks = client();
     EXPECT_TRUE(locks.try_acquire("key"));
-    EXPECT_THAT(verdict_on(locks.diagnose(), "functions"), StartsWith("warning: missing"));
-    EXPECT_THAT(locks.setup(), HasSubstr("created: 7 functions"));
-    EXPECT_THAT(verdict_on(locks.diagnose(), "functions"), StartsWith("fine"));
+    EXPECT_THAT(verdict_on(locks.admin().diagnose(), "functions"), StartsWith("warning: missing"));
+    EXPECT_THAT(locks.admin().setup(), HasSubstr("created: 7 functions"));
+    EXPECT_THAT(verdict_on(locks.admin().diagnose(), "functions"), StartsWith("fine"));
     EXPECT_TRUE(locks.try_acquire("key")) << "by a client that knew of no functions";
   }
   EXPECT_EQ(calls("acquire"), 1);
@@ -139,13 +139,13 @@ TEST_F(PostgresFunctions, WaiterKeepsNoConnectionIfFunctionsDisappear) {
 TEST_F(PostgresFunctions, UserWithoutRightToCallThemUsesPlainStatements) {
   auto locks = open_with_long_timeout(server.url_of("caller", "?application_name=test"));
   EXPECT_TRUE(locks.try_acquire("key"));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "functions"), StartsWith("fine"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "functions"), StartsWith("fine"));
   server.execute("REVOKE EXECUTE ON FUNCTION " + functions() + " FROM PUBLIC");
   EXPECT_TRUE(locks.try_acquire("key")) << "revoked while it was used";
   EXPECT_TRUE(open_with_long_timeout(server.url_of("caller")).try_acquire("key"));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "functions"), StartsWith("warning: this user may not call them"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "functions"), StartsWith("warning: this user may not call them"));
   server.execute("GRANT EXECUTE ON FUNCTION " + functions() + " TO caller");
-  EXPECT_THAT(verdict_on(locks.diagnose(), "functions"), StartsWith("fine"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "functions"), StartsWith("fine"));
   drop_functions();
 }
 
@@ -158,7 +158,8 @@ TEST_F(PostgresFunctions, FunctionsOfAnotherRoleAreNotCalled) {
   use(Queue::none);
   EXPECT_TRUE(open_with_long_timeout(server.url_of("caller", "?application_name=test")).try_acquire("key"));
   EXPECT_EQ(calls(), 0);
-  EXPECT_THAT(verdict_on(client().diagnose(), "functions"), StartsWith("warning: they belong to a role other than"));
+  EXPECT_THAT(verdict_on(client().admin().diagnose(), "functions"),
+              StartsWith("warning: they belong to a role other than"));
   server.execute("DROP OWNED BY stranger; DROP ROLE stranger");
 }
 
@@ -190,7 +191,7 @@ TEST_F(PostgresFunctions, SchemasAndTablesMayHaveLongAndOddNames) {
       server.url("?application_name=test&table=" + longest + "&fence_table=" + std::string(50, 'x') + path);
   {
     auto locks = open_with_long_timeout(url);
-    EXPECT_THAT(locks.setup(), HasSubstr("7 functions"));
+    EXPECT_THAT(locks.admin().setup(), HasSubstr("7 functions"));
     EXPECT_TRUE(locks.try_acquire("key"));
   }
   EXPECT_EQ(calls("acquire"), 1);

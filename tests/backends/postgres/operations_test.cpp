@@ -88,8 +88,8 @@ TEST_F(Postgres, OtherLibrariesDoNotInheritLabel) {
   server.execute("UPDATE syncguard_locks SET lock_id = $1, fence = '999999999999999'", {theirs.str()});
   EXPECT_EQ(locks.lookup(Key("key"))->holder, "");
   EXPECT_EQ(locks.lookup(theirs)->holder, "");
-  EXPECT_EQ(locks.list().locks.at(0).holder, "");
-  EXPECT_EQ(locks.inspect("key").lock->holder, "");
+  EXPECT_EQ(locks.admin().list().locks.at(0).holder, "");
+  EXPECT_EQ(locks.admin().inspect("key").holders.at(0).label, "");
   lease.detach();
 }
 
@@ -100,12 +100,12 @@ TEST_F(Postgres, TablesWithoutLabelsWorkUntilSetupAddsThem) {
     auto lease = locks.acquire("key");
     EXPECT_TRUE(lease.extend(30s));
     EXPECT_EQ(locks.lookup(Key("key"))->holder, "");
-    EXPECT_EQ(locks.list().locks.size(), 1U);
-    EXPECT_EQ(locks.inspect("key").lock->holder, "");
-    EXPECT_THAT(verdict_on(locks.diagnose(), "holder labels"), HasSubstr("warning: not stored"));
+    EXPECT_EQ(locks.admin().list().locks.size(), 1U);
+    EXPECT_EQ(locks.admin().inspect("key").holders.at(0).label, "");
+    EXPECT_THAT(verdict_on(locks.admin().diagnose(), "holder labels"), HasSubstr("warning: not stored"));
     EXPECT_TRUE(lease.release());
-    EXPECT_THAT(locks.setup(), HasSubstr("holder_lock_id"));
-    EXPECT_THAT(verdict_on(locks.diagnose(), "holder labels"), HasSubstr("fine"));
+    EXPECT_THAT(locks.admin().setup(), HasSubstr("holder_lock_id"));
+    EXPECT_THAT(verdict_on(locks.admin().diagnose(), "holder labels"), HasSubstr("fine"));
     const auto next = locks.acquire("key");
     EXPECT_NE(locks.lookup(Key("key"))->holder, "");
   }
@@ -126,7 +126,7 @@ TEST_F(Postgres, ListContinuesBehindManyExpiredLocks) {
   std::string cursor;
   int pages = 0;
   do {
-    const auto page = locks.list({.cursor = cursor});
+    const auto page = locks.admin().list({.cursor = cursor});
     for (const auto& lock : page.locks) found.push_back(lock.key.str());
     cursor = page.cursor;
     ++pages;
@@ -153,7 +153,7 @@ TEST_F(Postgres, ReadsRowsAndTablesOfTypeScript) {
                     fence.at("key_debug").get<std::string>()});
     const Key key(recorded.at("key").get<std::string>());
     EXPECT_FALSE(is_granted(locks.try_acquire(key)));
-    const auto found = locks.get_by_key_raw(key);
+    const auto found = locks.admin().get_by_key_raw(key);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->lock_id.str(), text("lock_id"));
     EXPECT_TRUE(locks.extend(found->lock_id, 10s));
@@ -192,8 +192,8 @@ TEST_F(Postgres, EveryOperationUsesAnIndex) {
       EXPECT_TRUE(lease.extend(10min));
       EXPECT_TRUE(locks.lookup(lease.id()));
       EXPECT_TRUE(locks.is_locked("key"));
-      EXPECT_EQ(locks.list().locks.size(), 1U);
-      EXPECT_EQ(locks.inspect("key").fence, locks.raise_fence("key", Fence(1)));
+      EXPECT_EQ(locks.admin().list().locks.size(), 1U);
+      EXPECT_EQ(locks.admin().inspect("key").fence, locks.admin().raise_fence("key", Fence(1)));
       auto waiting = std::async(std::launch::async, [&] { (void)other.acquire("key", patient); });
       EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
       EXPECT_TRUE(lease.release());

@@ -114,14 +114,14 @@ struct PostgresSecurity : Postgres {
     EXPECT_TRUE(lease.extend(30s));
     EXPECT_TRUE(locks.is_locked("key"));
     EXPECT_TRUE(locks.lookup(lease.id()));
-    EXPECT_TRUE(locks.get_by_key("key"));
+    EXPECT_TRUE(locks.admin().get_by_key("key"));
     EXPECT_FALSE(locks.is_locked("nothing")) << "also runs the cleanup";
-    EXPECT_EQ(locks.list({.prefix = "k"}).locks.size(), 1U);
-    EXPECT_TRUE(locks.inspect("key").lock);
-    EXPECT_EQ(locks.clean_up().count, 0U);
-    EXPECT_EQ(locks.raise_fence("raised", Fence(7)), Fence(7));
+    EXPECT_EQ(locks.admin().list({.prefix = "k"}).locks.size(), 1U);
+    EXPECT_EQ(locks.admin().inspect("key").holders.size(), 1U);
+    EXPECT_EQ(locks.admin().clean_up().count, 0U);
+    EXPECT_EQ(locks.admin().raise_fence("raised", Fence(7)), Fence(7));
     const auto broken = other.acquire("broken");
-    EXPECT_TRUE(locks.break_lock("broken", broken.fence()));
+    EXPECT_TRUE(locks.admin().break_lock("broken", broken.fence()));
     std::thread waiting([&] { EXPECT_TRUE(other.acquire("key", patient)); });
     EXPECT_TRUE(eventually([&] { return server.execute("SELECT 1 FROM syncguard_locks_waiters").starts_with('1'); }));
     EXPECT_TRUE(lease.release());
@@ -143,13 +143,13 @@ TEST_F(PostgresSecurity, SetupAndDoctorUseNoObjectOfAnotherRole) {
   for (const std::string path : {"", "public%2Cpg_catalog"}) {
     const auto url = url_with_path("postgres", path);
     auto superuser = open_with_long_timeout(url);
-    for (const auto& finding : superuser.diagnose()) {
+    for (const auto& finding : superuser.admin().diagnose()) {
       EXPECT_NE(finding.verdict, Finding::Verdict::failure) << finding.check << ": " << finding.found;
     }
     EXPECT_EQ(used(), "") << "doctor, path: " << path;
-    EXPECT_THAT(superuser.setup(), HasSubstr("already exist"));
+    EXPECT_THAT(superuser.admin().setup(), HasSubstr("already exist"));
     server.execute("DROP TABLE syncguard_locks, syncguard_fence_counters, syncguard_locks_waiters");
-    EXPECT_THAT(superuser.setup(), HasSubstr("created"));
+    EXPECT_THAT(superuser.admin().setup(), HasSubstr("created"));
     EXPECT_EQ(used(), "") << "setup, path: " << path;
     EXPECT_EQ(server.execute("SELECT atttypid::regtype FROM pg_attribute WHERE attrelid = 'syncguard_locks'::regclass "
                              "AND attname = 'lock_id'"),
@@ -179,7 +179,7 @@ TEST_F(PostgresSecurity, TableInSchemaOfAnotherRoleIsNotUsed) {
   ASSERT_TRUE(error) << "the acquire would run another role's trigger";
   EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error->what(), HasSubstr("several schemas"));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "tables"), StartsWith("failure"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "tables"), StartsWith("failure"));
   EXPECT_EQ(used(), "");
   auto qualified = open_with_long_timeout(
       server.url_of("locker", "?table=public.syncguard_locks&fence_table=public.syncguard_fence_counters"));
@@ -204,7 +204,8 @@ TEST_F(PostgresSecurity, QueueOfAnotherRoleIsNotUsed) {
   auto lease = holder.acquire("key");
   expect_error(ErrorCode::acquisition_timeout, [&] { (void)waiter.acquire("key", {.wait = {.timeout = 300ms}}); });
   EXPECT_EQ(used(), "");
-  EXPECT_THAT(verdict_on(holder.diagnose(), "queue"), StartsWith("warning: \"public\".\"syncguard_locks_waiters\""));
+  EXPECT_THAT(verdict_on(holder.admin().diagnose(), "queue"),
+              StartsWith("warning: \"public\".\"syncguard_locks_waiters\""));
 }
 
 TEST_F(PostgresSecurity, TemporaryTableIsNotUsed) {
@@ -221,21 +222,21 @@ TEST_F(PostgresSecurity, TemporaryTableIsNotUsed) {
 
 TEST_F(PostgresSecurity, SetupNamesForeignOwnerOfTables) {
   for (const char* const user : {"postgres", "locker"}) {
-    EXPECT_THAT(open_with_long_timeout(server.url_of(user)).setup(), Not(HasSubstr("belongs to")))
+    EXPECT_THAT(open_with_long_timeout(server.url_of(user)).admin().setup(), Not(HasSubstr("belongs to")))
         << "the tables belong to the superuser";
   }
   server.execute("ALTER TABLE syncguard_locks OWNER TO attacker");
   for (const char* const user : {"postgres", "locker"}) {
-    EXPECT_THAT(open_with_long_timeout(server.url_of(user)).setup(),
+    EXPECT_THAT(open_with_long_timeout(server.url_of(user)).admin().setup(),
                 HasSubstr("\"public\".\"syncguard_locks\" belongs to attacker"));
   }
   server.execute("GRANT attacker TO locker");
-  EXPECT_THAT(open_with_long_timeout(server.url_of("locker")).setup(), Not(HasSubstr("belongs to")))
+  EXPECT_THAT(open_with_long_timeout(server.url_of("locker")).admin().setup(), Not(HasSubstr("belongs to")))
       << "the user is a member of the owner role";
 }
 
 TEST_F(PostgresSecurity, DoctorReportsOpenSchemasAndForeignTriggers) {
-  const auto verdict = [&](const char* check) { return verdict_on(client().diagnose(), check); };
+  const auto verdict = [&](const char* check) { return verdict_on(client().admin().diagnose(), check); };
   EXPECT_THAT(verdict("search path"), StartsWith("warning: other roles may create objects in public"));
   server.execute("REVOKE CREATE ON SCHEMA public FROM attacker");
   EXPECT_THAT(verdict("search path"), StartsWith("fine"));
@@ -256,7 +257,7 @@ TEST_F(PostgresSecurity, DoctorReportsFunctionsInConstraintsDefaultsPoliciesAndI
                                     std::pair{"ADD COLUMN spying boolean DEFAULT spy('')", "DROP COLUMN spying"},
                                     std::pair{"ADD COLUMN spying spying_type", "DROP COLUMN spying"}}) {
     server.execute("ALTER TABLE syncguard_locks " + std::string(add));
-    EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
+    EXPECT_THAT(verdict_on(client().admin().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
     server.execute("ALTER TABLE syncguard_locks " + std::string(remove));
   }
   for (const auto& [add, remove] :
@@ -264,10 +265,10 @@ TEST_F(PostgresSecurity, DoctorReportsFunctionsInConstraintsDefaultsPoliciesAndI
         std::pair{"CREATE INDEX spying ON syncguard_locks (spy(key))", "DROP INDEX spying"},
         std::pair{"CREATE TABLE spying () INHERITS (syncguard_locks)", "DROP TABLE spying"}}) {
     server.execute(add);
-    EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
+    EXPECT_THAT(verdict_on(client().admin().diagnose(), "triggers"), AllOf(StartsWith("warning"), HasSubstr("spying")));
     server.execute(remove);
   }
-  EXPECT_THAT(verdict_on(client().diagnose(), "triggers"), StartsWith("fine"));
+  EXPECT_THAT(verdict_on(client().admin().diagnose(), "triggers"), StartsWith("fine"));
 }
 
 TEST_F(PostgresSecurity, AdvisoryLockOfAnotherRoleTimesOutAndIsReported) {
@@ -289,10 +290,10 @@ TEST_F(PostgresSecurity, AdvisoryLockOfAnotherRoleTimesOutAndIsReported) {
   EXPECT_THAT(error->what(), HasSubstr("another session held the advisory lock of this key"));
   EXPECT_TRUE(locks.try_acquire("other key"));
   // The application's role can see which role holds the lock.
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url_of("locker")).diagnose(), "advisory locks"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url_of("locker")).admin().diagnose(), "advisory locks"),
               StartsWith("warning: process " + pid + " of stranger kept 2"));
   stranger("SELECT pg_advisory_unlock_all()");
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url_of("locker")).diagnose(), "advisory locks"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url_of("locker")).admin().diagnose(), "advisory locks"),
               StartsWith("fine"));
 }
 
@@ -337,8 +338,8 @@ TEST_F(PostgresSecurity, IdsAreComparedByteByByte) {
   EXPECT_FALSE(locks.release(similar));
   EXPECT_FALSE(locks.extend(similar, 10s));
   EXPECT_FALSE(locks.lookup(similar));
-  EXPECT_FALSE(locks.owns(similar));
-  EXPECT_TRUE(locks.owns(id));
+  EXPECT_FALSE(locks.admin().owns(similar));
+  EXPECT_TRUE(locks.admin().owns(id));
   EXPECT_TRUE(locks.extend(id, 10s));
   EXPECT_TRUE(locks.release(id));
 }

@@ -78,13 +78,13 @@ TEST_F(RedisClusterOfTwoNodes, FollowsRedirectionToKeys) {
 
 TEST_F(RedisClusterOfTwoNodes, ListsLocksOfTheirNode) {
   auto locks = open_with_long_timeout(entry.url(tagged));
-  EXPECT_TRUE(locks.list().locks.empty()) << "also if it is the first request";
+  EXPECT_TRUE(locks.admin().list().locks.empty()) << "also if it is the first request";
   auto lease = locks.acquire("key");
-  const auto page = open_with_long_timeout(entry.url(tagged)).list();
+  const auto page = open_with_long_timeout(entry.url(tagged)).admin().list();
   ASSERT_EQ(page.locks.size(), 1U);
   EXPECT_EQ(page.locks[0].key, Key("key"));
   EXPECT_EQ(page.locks[0].waiters, 0U);
-  EXPECT_TRUE(locks.break_lock("key", locks.inspect("key").lock->fence));
+  EXPECT_TRUE(locks.admin().break_lock("key", locks.admin().inspect("key").holders.at(0).fence));
   EXPECT_EQ(owner.command({"KEYS", "*"}), "{syncguard}:fence:{syncguard}:key");
   lease.detach();
 }
@@ -114,7 +114,7 @@ TEST_F(RedisClusterOfTwoNodes, HoldersGoOnWhileTheirSlotMoves) {
                  "{syncguard}:key", "{syncguard}:fence:{syncguard}:key"});
   EXPECT_TRUE(lease.extend(10min)) << "after its keys have moved";
   EXPECT_TRUE(locks.is_locked("key"));
-  EXPECT_TRUE(locks.owns(lease.id()));
+  EXPECT_TRUE(locks.admin().owns(lease.id()));
 
   for (auto* node : {&entry, &owner}) node->command({"CLUSTER", "SETSLOT", slot, "NODE", new_owner});
   EXPECT_TRUE(lease.release());
@@ -248,23 +248,23 @@ TEST_F(RedisClusterOfTwoNodes, NoAnswerIsWrongWhileSomeKeysHaveMoved) {
     }
 
     EXPECT_TRUE(answer_of([&] { return locks.extend(id, 10min).has_value(); }).value_or(true));
-    EXPECT_TRUE(answer_of([&] { return locks.owns(id); }).value_or(true));
-    EXPECT_TRUE(answer_of([&] { return locks.get_by_id_raw(id).has_value(); }).value_or(true));
+    EXPECT_TRUE(answer_of([&] { return locks.admin().owns(id); }).value_or(true));
+    EXPECT_TRUE(answer_of([&] { return locks.admin().get_by_id_raw(id).has_value(); }).value_or(true));
     EXPECT_TRUE(answer_of([&] { return locks.is_locked("key"); }).value_or(true));
     EXPECT_TRUE(answer_of([&] { return locks.lookup("key").has_value(); }).value_or(true));
     EXPECT_FALSE(answer_of([&] { return is_granted(other.try_acquire("key")); }).value_or(false));
     EXPECT_FALSE(answer_of([&] { return is_granted(other.try_acquire("another")); }).value_or(false))
         << "the counter of another key may be on either node";
-    EXPECT_EQ(answer_of([&] { return locks.list().locks.size(); }).value_or(1), 1U);
-    const auto state = answer_of([&] { return locks.inspect("key"); });
+    EXPECT_EQ(answer_of([&] { return locks.admin().list().locks.size(); }).value_or(1), 1U);
+    const auto state = answer_of([&] { return locks.admin().inspect("key"); });
     if (state) {
-      EXPECT_TRUE(state->lock);
+      EXPECT_FALSE(state->holders.empty());
       EXPECT_EQ(state->fence, fence);
     }
-    EXPECT_EQ(answer_of([&] { return locks.raise_fence("key", Fence(1)); }).value_or(fence), fence);
-    EXPECT_FALSE(answer_of([&] { return locks.break_lock("key", Fence(fence.value() + 1)); }).value_or(false));
+    EXPECT_EQ(answer_of([&] { return locks.admin().raise_fence("key", Fence(1)); }).value_or(fence), fence);
+    EXPECT_FALSE(answer_of([&] { return locks.admin().break_lock("key", Fence(fence.value() + 1)); }).value_or(false));
     // Breaks the lock of every second round, and releases the others.
-    const auto removed = moved % 2 == 0 ? answer_of([&] { return locks.break_lock("key", fence); })
+    const auto removed = moved % 2 == 0 ? answer_of([&] { return locks.admin().break_lock("key", fence); })
                                         : answer_of([&] { return locks.release(id); });
     EXPECT_TRUE(removed.value_or(true));
 
@@ -299,7 +299,7 @@ TEST_F(RedisClusterOfTwoNodes, LockWhoseIndexHasMovedIsUnavailableInsteadOfExpir
   entry.command({"CLUSTER", "SETSLOT", slot, "IMPORTING", owner.command({"CLUSTER", "MYID"})});
   owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), "{syncguard}:id:" + id.str(), "0", "20000"});
   expect_error(ErrorCode::service_unavailable, [&] { (void)locks.extend(id, 10min); });
-  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.owns(id); });
+  expect_error(ErrorCode::service_unavailable, [&] { (void)locks.admin().owns(id); });
   expect_error(ErrorCode::service_unavailable, [&] { (void)locks.release(id); });
   owner.command({"MIGRATE", "127.0.0.1", std::to_string(entry.port()), "{syncguard}:key", "0", "20000"});
   EXPECT_TRUE(locks.extend(id, 10min));

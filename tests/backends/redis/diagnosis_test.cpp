@@ -22,58 +22,64 @@ TEST(RedisDiagnosis, DurableServerPasses) {
     expect_fine(locks, {"reachable", "latency", "clock skew", "server", "replication", "eviction", "cluster",
                         "keyspace events", "authorized", "fences", "fence counters", "subscribing"});
   }
-  const auto findings = open_with_long_timeout(server.plain_url()).diagnose();
+  const auto findings = open_with_long_timeout(server.plain_url()).admin().diagnose();
   EXPECT_THAT(verdict_on(findings, "persistence"), StartsWith("fine"));
   EXPECT_EQ(verdict_on(findings, "keyspace events"), "fine: on");
   // The user `locker` may not read the setting appendfsync.
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).diagnose(), "persistence"), HasSubstr("cannot read"));
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).admin().diagnose(), "persistence"),
+              HasSubstr("cannot read"));
   EXPECT_EQ(server.command({"DBSIZE"}), "0") << "the diagnosis must leave no keys behind";
 }
 
 TEST(RedisDiagnosis, WarnsAboutSettingsThatLoseFences) {
   RedisServer server;
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).diagnose(), "persistence"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).admin().diagnose(), "persistence"),
               StartsWith("warning: none"));
   server.command({"CONFIG", "SET", "save", "3600 1"});
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).diagnose(), "persistence"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).admin().diagnose(), "persistence"),
               StartsWith("warning: snapshots"));
   server.command({"CONFIG", "SET", "appendonly", "yes"});
   server.command({"CONFIG", "SET", "appendfsync", "everysec"});
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).diagnose(), "persistence"), HasSubstr("everysec"));
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).admin().diagnose(), "persistence"),
+              HasSubstr("everysec"));
 }
 
 TEST(RedisDiagnosis, FailsIfServerEvicts) {
   RedisServer server({.configuration = {"maxmemory 100mb", "maxmemory-policy allkeys-lru"}});
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).diagnose(), "eviction"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).admin().diagnose(), "eviction"),
               StartsWith("failure: with allkeys-lru"));
   server.command({"CONFIG", "SET", "maxmemory-policy", "volatile-ttl"});
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).diagnose(), "eviction"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).admin().diagnose(), "eviction"),
               StartsWith("failure: with volatile-ttl a lock"));
   server.command({"CONFIG", "SET", "maxmemory-policy", "noeviction"});
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).diagnose(), "eviction"), StartsWith("fine"));
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).admin().diagnose(), "eviction"), StartsWith("fine"));
 }
 
 TEST(RedisDiagnosis, WarnsIfEvictionPolicyIsUnreadable) {
   // Answers every command with a time, including INFO.
   const FakeRedis server({.answer = "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n"});
-  EXPECT_THAT(verdict_on(open(server.url("?operation_timeout=5s")).diagnose(), "eviction"), HasSubstr("cannot read"));
+  EXPECT_THAT(verdict_on(open(server.url("?operation_timeout=5s")).admin().diagnose(), "eviction"),
+              HasSubstr("cannot read"));
 }
 
 TEST(RedisDiagnosis, FailsIfServerShowsImpossibleTime) {
   const FakeRedis server({.answer = "*2\r\n$19\r\n9223372036854775807\r\n$1\r\n0\r\n"});
-  EXPECT_THAT(verdict_on(open(server.url("?operation_timeout=5s")).diagnose(), "reachable"), StartsWith("failure"));
+  EXPECT_THAT(verdict_on(open(server.url("?operation_timeout=5s")).admin().diagnose(), "reachable"),
+              StartsWith("failure"));
 }
 
 TEST(RedisDiagnosis, FailsIfUnreachableOrUnauthorized) {
   RedisServer server;
   const auto port = std::to_string(server.port());
-  EXPECT_THAT(verdict_on(open_with_long_timeout("redis://locker:wrong@127.0.0.1:" + port).diagnose(), "authorized"),
-              StartsWith("failure"));
+  EXPECT_THAT(
+      verdict_on(open_with_long_timeout("redis://locker:wrong@127.0.0.1:" + port).admin().diagnose(), "authorized"),
+      StartsWith("failure"));
   server.pause();
-  EXPECT_THAT(verdict_on(open(server.url("&operation_timeout=200ms")).diagnose(), "reachable"), StartsWith("failure"));
+  EXPECT_THAT(verdict_on(open(server.url("&operation_timeout=200ms")).admin().diagnose(), "reachable"),
+              StartsWith("failure"));
   server.resume();
   server.kill();
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).diagnose(), "reachable"), StartsWith("failure"));
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).admin().diagnose(), "reachable"), StartsWith("failure"));
 }
 
 TEST(RedisDiagnosis, NamesForbiddenCommands) {
@@ -82,7 +88,9 @@ TEST(RedisDiagnosis, NamesForbiddenCommands) {
     std::vector<std::string> words = {"ACL", "SETUSER", "limited", "reset", "on", ">secret"};
     words.insert(words.end(), rights.begin(), rights.end());
     server.command(words);
-    return open_with_long_timeout("redis://limited:secret@127.0.0.1:" + std::to_string(server.port())).diagnose();
+    return open_with_long_timeout("redis://limited:secret@127.0.0.1:" + std::to_string(server.port()))
+        .admin()
+        .diagnose();
   };
   const auto without_incr = as_user({"~*", "&*", "+@all", "-incr", "-del"});
   EXPECT_THAT(verdict_on(without_incr, "authorized"), StartsWith("failure: fails: INCR, DEL"));
@@ -102,11 +110,11 @@ TEST(RedisDiagnosis, DistinguishesReplicasFromMasters) {
   RedisServer master;
   RedisServer replica;
   replica.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
-  EXPECT_THAT(verdict_on(open_with_long_timeout(replica.plain_url()).diagnose(), "replication"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(replica.plain_url()).admin().diagnose(), "replication"),
               StartsWith("failure: this is a replica"));
   std::string of_master;
   EXPECT_TRUE(eventually([&] {
-    of_master = verdict_on(open_with_long_timeout(master.plain_url()).diagnose(), "replication");
+    of_master = verdict_on(open_with_long_timeout(master.plain_url()).admin().diagnose(), "replication");
     return of_master.starts_with("warning: a master with 1 replicas");
   })) << of_master;
 }
@@ -114,21 +122,21 @@ TEST(RedisDiagnosis, DistinguishesReplicasFromMasters) {
 TEST(RedisDiagnosis, ReportsCountersAheadOfClock) {
   RedisServer server;
   auto locks = open_with_long_timeout(server.plain_url("?prefix=a*"));
-  EXPECT_EQ(verdict_on(locks.diagnose(), "fence counters"), "fine: none is ahead of the clock");
+  EXPECT_EQ(verdict_on(locks.admin().diagnose(), "fence counters"), "fine: none is ahead of the clock");
   for (int i = 0; i < 3; ++i) (void)locks.acquire("key " + std::to_string(i));
   server.command({"SET", "another program's", "50000000000000"});
   server.command({"SET", "ab:fence:ab:key", "50000000000000"});
-  EXPECT_EQ(verdict_on(locks.diagnose(), "fence counters"), "fine: none is ahead of the clock");
+  EXPECT_EQ(verdict_on(locks.admin().diagnose(), "fence counters"), "fine: none is ahead of the clock");
   server.command({"SET", "a*:fence:a*:key 1", "50000000000001"});
   server.command({"SET", "a*:fence:a*:key 2", "not a counter"});
-  EXPECT_THAT(verdict_on(locks.diagnose(), "fence counters"),
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "fence counters"),
               StartsWith("warning: ahead of the clock, up to 050000000000001"));
   // Listing locks needs SCAN, too.
   server.command({"ACL", "SETUSER", "locker", "-scan"});
-  expect_error(ErrorCode::auth_failed, [&] { (void)open_with_long_timeout(server.url()).list(); });
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).diagnose(), "fence counters"),
+  expect_error(ErrorCode::auth_failed, [&] { (void)open_with_long_timeout(server.url()).admin().list(); });
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.url()).admin().diagnose(), "fence counters"),
               StartsWith("fine: not examined"));
-  const auto counting = open_with_long_timeout(server.plain_url("?fences=counter")).diagnose();
+  const auto counting = open_with_long_timeout(server.plain_url("?fences=counter")).admin().diagnose();
   EXPECT_THAT(verdict_on(counting, "fences"), StartsWith("warning: counted only"));
   EXPECT_EQ(verdict_on(counting, "fence counters"), "");
 }
@@ -140,7 +148,7 @@ TEST(RedisDiagnosis, ComparesClocksOfReplicas) {
   const auto verdict_is = [&](const std::string& expected) {
     std::string verdict;
     EXPECT_TRUE(eventually([&] {
-      verdict = verdict_on(open_with_long_timeout(master.url()).diagnose(), "clocks of replicas");
+      verdict = verdict_on(open_with_long_timeout(master.url()).admin().diagnose(), "clocks of replicas");
       return verdict.starts_with(expected);
     })) << verdict;
   };
@@ -152,7 +160,7 @@ TEST(RedisDiagnosis, ComparesClocksOfReplicas) {
 
 TEST(RedisDiagnosis, FailsOnClusterWithoutHashTag) {
   RedisServer server({.cluster = true});
-  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).diagnose(), "configuration"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(server.plain_url()).admin().diagnose(), "configuration"),
               HasSubstr("hash tag"));
 }
 

@@ -62,7 +62,7 @@ TEST(RedisFailures, NextOperationReconnectsToRestartedServer) {
   server.start();
   EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locks.is_locked("key"); }); }));
   EXPECT_TRUE(locks.is_locked("key"));
-  EXPECT_TRUE(locks.owns(lease.id()));
+  EXPECT_TRUE(locks.admin().owns(lease.id()));
 }
 
 TEST(RedisFailures, WatchContinuesAfterRestart) {
@@ -278,10 +278,10 @@ TEST(RedisFailures, JoinRefusedUnderOverloadLeavesTheConnectionOpen) {
   server.pause();
   auto first = ask();
   auto second = ask();
-  const auto waiter = LockId::generate();
+  const AcquireRequest waiter{.key = key, .lock_id = LockId::generate(), .ttl = 30s};
   const CallLimits briefly{{}, steady_clock::now() + 500ms};
   const std::function<void()> nothing = [] {};
-  auto join = asio::co_spawn(threads, backend->join(key, waiter, nothing, briefly), asio::use_future);
+  auto join = asio::co_spawn(threads, backend->join(waiter, nothing, briefly), asio::use_future);
   EXPECT_TRUE(error_of([&] { (void)join.get(); }));
   server.resume();
   EXPECT_FALSE(error_of([&] { (void)first.get(); })) << "the rejected join must not affect pending requests";

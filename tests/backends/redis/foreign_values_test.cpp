@@ -52,7 +52,7 @@ TEST_F(RedisForeignValues, LockAtTheNameOfATurnStaysHeld) {
     const auto lease = locks.acquire("job");
     auto waiter = with_prefix("app");
     expect_error(ErrorCode::acquisition_timeout, [&] { (void)waiter.acquire("job", {.wait = {.timeout = 100ms}}); });
-    EXPECT_TRUE(locks.break_lock("job", lease.fence()));
+    EXPECT_TRUE(locks.admin().break_lock("job", lease.fence()));
   }
   EXPECT_EQ(dump("app-turn:job"), value) << "leaving and breaking";
   EXPECT_FALSE(is_granted(other.try_acquire("job")));

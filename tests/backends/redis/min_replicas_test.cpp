@@ -146,7 +146,7 @@ TEST_F(RedisMinReplicas, PromotedReplicaHasEveryGrantedLock) {
   replica.command({"REPLICAOF", "NO", "ONE"});
   auto others = open_with_long_timeout(replica.url());
   EXPECT_TRUE(others.is_locked("key"));
-  EXPECT_EQ(others.get_by_key("key").value().fence, fence);
+  EXPECT_EQ(others.admin().get_by_key("key").value().fence, fence);
 }
 
 TEST_F(RedisMinReplicas, GrantsShareWaits) {
@@ -184,7 +184,7 @@ TEST_F(RedisMinReplicas, ReleasesAndReadsDoNotWait) {
   auto granted = std::async(std::launch::async, [&] { return locks.acquire("key").fence(); });
   expect_blocked();
   EXPECT_TRUE(locks.is_locked("key"));
-  EXPECT_TRUE(locks.get_by_key("held"));
+  EXPECT_TRUE(locks.admin().get_by_key("held"));
   EXPECT_TRUE(held.release());
   EXPECT_TRUE(is_blocked()) << "they must not have waited for the replica";
   replica.resume();
@@ -239,19 +239,19 @@ TEST_F(RedisMinReplicas, NeedsPermissionForWait) {
   EXPECT_EQ(error->code(), ErrorCode::auth_failed);
   EXPECT_TRUE(error->in_doubt());
   EXPECT_TRUE(eventually([&] { return master.command({"EXISTS", "syncguard:key"}) == "0"; }));
-  EXPECT_THAT(verdict_on(locks.diagnose(), "min_replicas"), StartsWith("failure: WAIT is rejected: NOPERM"));
+  EXPECT_THAT(verdict_on(locks.admin().diagnose(), "min_replicas"), StartsWith("failure: WAIT is rejected: NOPERM"));
 }
 
 TEST_F(RedisMinReplicas, DiagnosisCountsReplicas) {
   auto locks = open_with_long_timeout(master.url(one_replica));
   expect_fine(locks, {"min_replicas"});
   auto two = open_with_long_timeout(master.url("&min_replicas=2&replica_timeout=100ms"));
-  EXPECT_THAT(verdict_on(two.diagnose(), "min_replicas"), StartsWith("failure: only "));
+  EXPECT_THAT(verdict_on(two.admin().diagnose(), "min_replicas"), StartsWith("failure: only "));
   replica.pause();
   auto paused = open_with_long_timeout(master.url(soon_given_up));
-  EXPECT_THAT(verdict_on(paused.diagnose(), "min_replicas"),
+  EXPECT_THAT(verdict_on(paused.admin().diagnose(), "min_replicas"),
               StartsWith("failure: only 0 of 1 replicas confirm within replica_timeout"));
-  EXPECT_EQ(verdict_on(open_with_long_timeout(master.url()).diagnose(), "min_replicas"), "");
+  EXPECT_EQ(verdict_on(open_with_long_timeout(master.url()).admin().diagnose(), "min_replicas"), "");
 }
 
 TEST(RedisMinReplicasOptions, BadValuesAreRejected) {

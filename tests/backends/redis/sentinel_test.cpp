@@ -251,7 +251,7 @@ TEST_F(RedisSentinel, SentinelInTiltDelaysFailover) {
   sentinel.command({"SENTINEL", "DEBUG", "TILT-TRIGGER", "1"});
   EXPECT_TRUE(in_tilt("1"));
   EXPECT_TRUE(open_with_long_timeout(url()).is_locked("key")) << "it still names the master";
-  EXPECT_EQ(verdict_on(open_with_long_timeout(url()).diagnose(), "Sentinels"),
+  EXPECT_EQ(verdict_on(open_with_long_timeout(url()).admin().diagnose(), "Sentinels"),
             "warning: 1 in TILT mode: until it ends, they do not fail over");
 
   master.kill();
@@ -412,7 +412,7 @@ TEST(RedisSentinelTls, FailoverKeepsEncryption) {
 }
 
 TEST_F(RedisSentinel, DiagnosisAsksAllSentinels) {
-  const auto findings = open_with_long_timeout(url()).diagnose();
+  const auto findings = open_with_long_timeout(url()).admin().diagnose();
   EXPECT_THAT(verdict_on(findings, "Sentinels"), StartsWith("warning: only 1"));
   EXPECT_THAT(verdict_on(findings, "Sentinel quorum"), StartsWith("fine"));
   EXPECT_THAT(verdict_on(findings, "min-replicas-to-write"), StartsWith("warning: not set"));
@@ -427,11 +427,11 @@ TEST_F(RedisSentinel, DiagnosisAsksAllSentinels) {
   auto locks = open_with_long_timeout(url());
   expect_fine(locks, {"Sentinels", "Sentinel quorum", "min-replicas-to-write"});
   // The others are learned from the first.
-  EXPECT_EQ(verdict_on(locks.diagnose(), "Sentinels"), "fine: all 3 name the same master");
+  EXPECT_EQ(verdict_on(locks.admin().diagnose(), "Sentinels"), "fine: all 3 name the same master");
 
   const FakeRedis wrong({.answer = naming(replica)});
   const auto with_wrong = sentinel_url(address_of(sentinel.port()) + "," + address_of(wrong.port()));
-  EXPECT_THAT(verdict_on(open_with_long_timeout(with_wrong).diagnose(), "Sentinels"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(with_wrong).admin().diagnose(), "Sentinels"),
               StartsWith("failure: name different masters: "));
 
   third.kill();
@@ -439,7 +439,7 @@ TEST_F(RedisSentinel, DiagnosisAsksAllSentinels) {
   std::string agreement;
   std::string quorum;
   EXPECT_TRUE(eventually([&] {
-    const auto now = open_with_long_timeout(url()).diagnose();
+    const auto now = open_with_long_timeout(url()).admin().diagnose();
     agreement = verdict_on(now, "Sentinels");
     quorum = verdict_on(now, "Sentinel quorum");
     return agreement.starts_with("warning: not all answered: ") && quorum.starts_with("failure: cannot be reached: ");

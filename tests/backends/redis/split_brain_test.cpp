@@ -104,7 +104,7 @@ TEST_F(RedisSplitBrain, LockIsGrantedTwiceWithDifferentFences) {
   auto of_new_master = new_clients.acquire("key", retrying);
   EXPECT_GT(of_new_master.fence(), of_old_master.fence());
   // A new client cannot know better than the Sentinel that it asks.
-  EXPECT_EQ(inside().get_by_key("key").value().fence, of_old_master.fence());
+  EXPECT_EQ(inside().admin().get_by_key("key").value().fence, of_old_master.fence());
 
   Fence newest = of_new_master.fence();
   for (int i = 0; i < 10; ++i) {
@@ -180,7 +180,7 @@ TEST_F(RedisSentinel, ForeignMasterIsBelieved) {
     EXPECT_EQ(foreign.command({"EXISTS", "syncguard:key"}), "1");
     EXPECT_EQ(master.command({"EXISTS", "syncguard:key"}), "0");
   }
-  EXPECT_THAT(verdict_on(open_with_long_timeout(both).diagnose(), "Sentinels"),
+  EXPECT_THAT(verdict_on(open_with_long_timeout(both).admin().diagnose(), "Sentinels"),
               StartsWith("failure: name different masters: "));
   // One that does not accept the password is not used.
   foreign.command({"ACL", "DELUSER", RedisServer::user});

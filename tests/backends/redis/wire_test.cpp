@@ -70,12 +70,12 @@ TEST_F(RedisWire, ForeignIdNeitherReleasesNorExtendsNorFindsLock) {
   // The state after an expiry: the key has a new holder, and the index of the old one still exists.
   server.command({"SET", "syncguard:id:" + other.str(), "syncguard:key"});
   EXPECT_FALSE(locks.extend(other, 1min));
-  EXPECT_FALSE(locks.owns(other));
+  EXPECT_FALSE(locks.admin().owns(other));
   EXPECT_FALSE(locks.lookup(other));
   EXPECT_FALSE(locks.release(other));
   EXPECT_EQ(server.command({"GET", "syncguard:key"}), document);
   server.command({"SET", "syncguard:id:" + holder.str(), "syncguard:key"});
-  EXPECT_TRUE(locks.owns(holder));
+  EXPECT_TRUE(locks.admin().owns(holder));
   EXPECT_TRUE(locks.release(holder));
 }
 
@@ -184,12 +184,12 @@ TEST_F(RedisWire, ReadsDocumentsOfTypeScript) {
     }
     EXPECT_TRUE(locks.is_locked(key));
     EXPECT_FALSE(is_granted(locks.try_acquire(key)));
-    const auto found = locks.get_by_id_raw(their_id);
+    const auto found = locks.admin().get_by_id_raw(their_id);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->key, Key(key));
     EXPECT_EQ(found->expires_at, expires_at);
     EXPECT_EQ(found->fence.str(), recorded.at("acquire").at("fence").get<std::string>());
-    EXPECT_EQ(locks.get_by_key_raw(key), found);
+    EXPECT_EQ(locks.admin().get_by_key_raw(key), found);
     EXPECT_TRUE(locks.extend(their_id, 30s));
     EXPECT_TRUE(locks.release(their_id));
     EXPECT_FALSE(locks.is_locked(key));
@@ -230,21 +230,21 @@ TEST_F(RedisWire, ListLeavesOutWhatIsNoLock) {
   std::vector<std::string> found;
   std::string cursor;
   do {
-    const auto page = locks.list({.limit = 2, .cursor = cursor});
+    const auto page = locks.admin().list({.limit = 2, .cursor = cursor});
     for (const auto& lock : page.locks) found.push_back(lock.key.str());
     cursor = page.cursor;
   } while (!cursor.empty());
   EXPECT_EQ(found, (std::vector<std::string>{"held"}));
-  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.list({.cursor = "key"}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.admin().list({.cursor = "key"}); });
 }
 
 TEST_F(RedisWire, RaisedCounterNeverExpires) {
-  EXPECT_EQ(locks.raise_fence("key", Fence(7)), Fence(7));
+  EXPECT_EQ(locks.admin().raise_fence("key", Fence(7)), Fence(7));
   EXPECT_EQ(server.command({"GET", "syncguard:fence:syncguard:key"}), "7");
   EXPECT_EQ(server.command({"PTTL", "syncguard:fence:syncguard:key"}), "-1");
   EXPECT_EQ(counting.acquire("key").fence(), Fence(8));
   server.command({"SET", "syncguard:fence:syncguard:key", "damaged"});
-  expect_error(ErrorCode::internal, [&] { (void)locks.raise_fence("key", Fence(100)); });
+  expect_error(ErrorCode::internal, [&] { (void)locks.admin().raise_fence("key", Fence(100)); });
   EXPECT_EQ(server.command({"GET", "syncguard:fence:syncguard:key"}), "damaged");
 }
 
@@ -260,7 +260,7 @@ TEST_F(RedisWire, ReadsEquivalentJson) {
                         ", \"other\": [1, {}], \"acquiredAtMs\":1, \"lockId\":\"" + id +
                         "\", \"key\":\"k\\u0065y\" }"});
     server.command({"SET", "syncguard:id:" + id, "syncguard:key"});
-    const auto found = locks.get_by_id_raw(LockId(id));
+    const auto found = locks.admin().get_by_id_raw(LockId(id));
     ASSERT_TRUE(found) << number;
     EXPECT_EQ(found->key, Key("key"));
     EXPECT_EQ(found->expires_at.time_since_epoch(), std::chrono::seconds(expires_at));

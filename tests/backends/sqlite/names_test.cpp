@@ -37,7 +37,7 @@ struct SqliteNames : Sqlite {
     return error->code() == ErrorCode::invalid_argument ? error->what() : "unexpected: " + std::string(error->what());
   }
   static std::string verdict(const std::filesystem::path& file) {
-    return verdict_on(client_of(file).diagnose(), "names of the file");
+    return verdict_on(client_of(file).admin().diagnose(), "names of the file");
   }
 };
 
@@ -61,7 +61,7 @@ TEST_F(SqliteNames, HardLinkMadeLaterHasNoSecondHolder) {
   std::filesystem::create_directories(other_path.parent_path());
   std::filesystem::create_hard_link(path, other_path);
   EXPECT_THAT(rejection(other_path), HasSubstr("hard link"));
-  EXPECT_THAT(verdict_on(holder.diagnose(), "names of the file"), StartsWith("failure"));
+  EXPECT_THAT(verdict_on(holder.admin().diagnose(), "names of the file"), StartsWith("failure"));
   EXPECT_TRUE(lease.extend(10min)) << "the holder's own name is still the only one in use";
 }
 

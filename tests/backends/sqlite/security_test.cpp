@@ -194,7 +194,7 @@ TEST_F(SqliteSecurity, PipeAtWakeUpFileBlocksNothing) {
   std::filesystem::create_directories(path.parent_path());
   for (const auto& file : wake_files()) ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
   expect_hand_over(path);
-  EXPECT_THAT(verdict_on(client().diagnose(), "wake-up file"), ::testing::StartsWith("warning"));
+  EXPECT_THAT(verdict_on(client().admin().diagnose(), "wake-up file"), ::testing::StartsWith("warning"));
 }
 
 TEST_F(SqliteSecurity, LinkAtWakeUpFileIsNotWrittenTo) {
@@ -251,10 +251,10 @@ TEST_F(SqliteSecurity, ForgedJournalNeitherChangesTheDatabaseNorDeletesAFile) {
   { (void)client().is_locked("key"); }
   const auto before = contents_of(path);
   const Fence raised(900'000'000'000'000 - 1);
-  { (void)client().raise_fence("key", raised); }
+  { (void)client().admin().raise_fence("key", raised); }
   const auto journal = path.string() + "-journal";
   write_journal(journal, before, precious.string());
-  EXPECT_EQ(client().fence("key"), raised);
+  EXPECT_EQ(client().admin().inspect("key").fence, raised);
   EXPECT_TRUE(std::filesystem::exists(precious));
   EXPECT_TRUE(std::filesystem::exists(journal)) << "a file of another user is left alone";
 }

@@ -1,5 +1,5 @@
 /// \file
-/// The arguments and results of administrative calls: listing, inspecting and cleaning up locks.
+/// The arguments and results of Admin: listing, inspecting and cleaning up locks.
 #pragma once
 
 #include <syncguard/lock_info.hpp>
@@ -51,10 +51,23 @@ struct LockPage {
   Timestamp now{};
 };
 
+/// One holder of a key, for people. It contains no id that could release the lock.
+struct Holder {
+  Fence fence;
+  Timestamp acquired_at;
+  Timestamp expires_at;
+  /// As LockRecord::holder.
+  std::string label{};
+
+  friend bool operator==(const Holder&, const Holder&) = default;
+};
+
 /// The state of one key.
 struct KeyState {
-  /// The live lock; nullopt if the key is free.
-  std::optional<ListedLock> lock{};
+  /// The live holders of the key; none if it is free.
+  std::vector<Holder> holders{};
+  /// How many clients wait for the key, if it is held. nullopt if it is free, or if the store keeps no queue.
+  std::optional<std::size_t> waiters{};
   /// The key's fence counter: the newest fence that was granted, or the value it was raised to. Zero if there is none.
   Fence fence{};
   /// The time on the store's clock.
