@@ -56,9 +56,10 @@ class SYNCGUARD_EXPORT Admin {
   /// callback(state) runs on the token's executor. Completes with (std::exception_ptr), never without an error: with
   /// LockError(aborted) if it was canceled.
   template <typename Function, typename CompletionToken>
-  auto async_watch(Key key, WatchOptions options, Function callback, CompletionToken&& token) const {
+  auto async_watch(Key key, WatchOptions options, Function&& callback, CompletionToken&& token) const {
     return (void)detail::WithAsyncHeader<CompletionToken>(),
-           detail::Asynchronous<CompletionToken>::watch(locks_.client_, std::move(key), options, std::move(callback),
+           detail::Asynchronous<CompletionToken>::watch(locks_.client_, std::move(key), options,
+                                                        std::forward<Function>(callback),
                                                         std::forward<CompletionToken>(token));
   }
 

@@ -3,6 +3,7 @@
 /// callback). Blocking calls run the same coroutines. Completions are (std::exception_ptr, result).
 #pragma once
 
+#include <syncguard/detail/asio_version.hpp>
 #include <syncguard/detail/caller.hpp>
 #include <syncguard/detail/immediate_executor.hpp>
 #include <syncguard/detail/operations.hpp>
@@ -103,7 +104,6 @@ SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, ReleaseLeaseWit
 // Releases like the destructor of a lease. Throws LockError(lock_lost) if the lock was gone and if_lost is
 // IfLost::fail.
 SYNCGUARD_EXPORT asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost);
-SYNCGUARD_EXPORT asio::awaitable<bool> close(ClientPtr client);
 // Throws LockError(aborted) if a stop was requested.
 SYNCGUARD_EXPORT void expect_no_stop(const std::stop_token& stop);
 
@@ -305,15 +305,39 @@ struct CompletionOf {
   using type = void(std::exception_ptr, Result);
 };
 
+template <typename>
+inline constexpr bool is_awaitable = false;
+template <typename Result, typename Executor>
+inline constexpr bool is_awaitable<asio::awaitable<Result, Executor>> = true;
+
+template <typename>
+inline constexpr bool completes_awaitable = false;
+template <typename Executor>
+inline constexpr bool completes_awaitable<asio::use_awaitable_t<Executor>> = true;
+
 template <typename Function>
 struct AwaitedFrom {
+  static_assert(Section<Function>, "the function of async_with_lock takes a Lease&, or nothing");
   using Awaitable =
       typename std::conditional_t<std::is_invocable_v<Function, Lease&>, std::invoke_result<Function, Lease&>,
                                   std::invoke_result<Function>>::type;
+  static_assert(is_awaitable<Awaitable>, "the function of async_with_lock returns an asio::awaitable");
   using Result = typename Awaitable::value_type;
   using Signature = typename std::conditional_t<std::is_void_v<Result>, std::type_identity<void(std::exception_ptr)>,
                                                 CompletionOf<Result>>::type;
 };
+
+// g++ 12 destroys temporaries of a co_await expression twice, unless they are trivially copyable. A moved object is no
+// temporary, but cannot be told from one here.
+template <typename Function, typename CompletionToken>
+constexpr bool outlives_co_await() {
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ <= 12
+  return !completes_awaitable<std::remove_cvref_t<CompletionToken>> || std::is_lvalue_reference_v<Function> ||
+         std::is_trivially_copyable_v<std::remove_cvref_t<Function>>;
+#else
+  return true;
+#endif
+}
 
 template <typename CompletionToken>
 struct Asynchronous {
@@ -322,12 +346,16 @@ struct Asynchronous {
     return initiate_operation(std::move(client), std::move(operation), std::forward<CompletionToken>(token));
   }
 
+  // Function: as for std::forward.
   template <typename Function>
   static auto with_lock(const ClientPtr& client, const CallbacksPtr& callbacks, Key key, SectionOptions options,
-                        Function function, CompletionToken&& token) {
-    using Section = AwaitedFrom<Function>;
+                        Function&& function, CompletionToken&& token) {
+    static_assert(outlives_co_await<Function, CompletionToken>(),
+                  "g++ 12 would destroy this closure twice: give it a name before the co_await expression, and pass "
+                  "that (or std::ref of it)");
+    using Section = AwaitedFrom<std::decay_t<Function>>;
     return asio::async_initiate<CompletionToken, typename Section::Signature>(
-        [](auto handler, ClientPtr of, CallbacksPtr with, Key name, SectionOptions chosen, Function section) {
+        [](auto handler, ClientPtr of, CallbacksPtr with, Key name, SectionOptions chosen, auto section) {
           const auto executor = section_executor(handler, of);
           auto cancellation = Cancellation::of(handler);
           asio::co_spawn(executor,
@@ -335,14 +363,17 @@ struct Asynchronous {
                                                                      chosen, std::move(section), cancellation),
                          SectionHandler(std::move(handler), executor, cancellation));
         },
-        token, client, callbacks, std::move(key), options, std::move(function));
+        token, client, callbacks, std::move(key), options, std::decay_t<Function>(std::forward<Function>(function)));
   }
 
   template <typename Function>
-  static auto watch(const ClientPtr& client, Key key, WatchOptions options, Function callback,
+  static auto watch(const ClientPtr& client, Key key, WatchOptions options, Function&& callback,
                     CompletionToken&& token) {
+    static_assert(outlives_co_await<Function, CompletionToken>(),
+                  "g++ 12 would destroy this closure twice: give it a name before the co_await expression, and pass "
+                  "that (or std::ref of it)");
     return asio::async_initiate<CompletionToken, void(std::exception_ptr)>(
-        [](auto handler, ClientPtr of, Key name, WatchOptions chosen, Function notify) {
+        [](auto handler, ClientPtr of, Key name, WatchOptions chosen, auto notify) {
           const auto executor = section_executor(handler, of);
           auto cancellation = Cancellation::of(handler);
           auto stop = cancellation->stop.get_token();
@@ -350,7 +381,7 @@ struct Asynchronous {
                          detail::watch(std::move(of), std::move(name), chosen, std::move(notify), std::move(stop)),
                          SectionHandler(std::move(handler), executor, cancellation));
         },
-        token, client, std::move(key), options, std::move(callback));
+        token, client, std::move(key), options, std::decay_t<Function>(std::forward<Function>(callback)));
   }
 };
 

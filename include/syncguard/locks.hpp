@@ -44,6 +44,9 @@ concept DoneLater = requires {
 || requires(std::remove_cvref_t<Result> result) { std::move(result).operator co_await(); }
 || requires(std::remove_cvref_t<Result> result) { operator co_await(std::move(result)); };
 
+template <typename Function>
+concept Section = std::is_invocable_v<Function, Lease&> || std::is_invocable_v<Function>;
+
 constexpr AcquireOptions acquire_options(const SectionOptions& section) {
   return {.ttl = section.ttl, .auto_extend = section.auto_extend, .max_hold = section.max_hold, .wait = section.wait};
 }
@@ -99,11 +102,13 @@ class SYNCGUARD_EXPORT Locks {
   ///
   /// An exception from the function takes precedence over a release error, which goes to Callbacks::on_release_error.
   /// If the lock was gone before the function returned, another holder may have worked at the same time: that is
-  /// reported there, too, and thrown as LockError(lock_lost). SectionOptions changes both defaults. The function must
-  /// not be a coroutine, which would run after the release: use async_with_lock.
+  /// reported there, too, and thrown as LockError(lock_lost), unless SectionOptions::if_lost says otherwise. stop ends
+  /// only the wait for the lock. The function must not be a coroutine, which would run after the release: use
+  /// async_with_lock.
   template <typename Function>
   decltype(auto) with_lock(const Key& key, SectionOptions options, Function&& function,
                            std::stop_token stop = {}) const {
+    static_assert(detail::Section<Function>, "the function of with_lock takes a Lease&, or nothing");
     Lease lease = acquire(key, detail::acquire_options(options), std::move(stop));
     const auto section = [&]() -> decltype(auto) {
       if constexpr (std::is_invocable_v<Function, Lease&>) {
@@ -128,18 +133,21 @@ class SYNCGUARD_EXPORT Locks {
       return result;
     }
   }
-  /// function(lease) or function() returns an awaitable. It runs on the token's executor. Completes with
-  /// (std::exception_ptr) if that awaitable has no result.
+  /// function(lease) or function() returns an asio::awaitable. It runs on the token's executor. Completes with
+  /// (std::exception_ptr) if that awaitable has no result. While the function runs, cancellation reaches it instead:
+  /// the section ends as it chooses, and the lock is released. Losing the lock does not cancel it; see Lease::lost().
   template <typename Function, typename CompletionToken>
-  auto async_with_lock(Key key, SectionOptions options, Function function, CompletionToken&& token) const {
+  auto async_with_lock(Key key, SectionOptions options, Function&& function, CompletionToken&& token) const {
     return (void)detail::WithAsyncHeader<CompletionToken>(),
            detail::Asynchronous<CompletionToken>::with_lock(client_, callbacks_, std::move(key), options,
-                                                            std::move(function), std::forward<CompletionToken>(token));
+                                                            std::forward<Function>(function),
+                                                            std::forward<CompletionToken>(token));
   }
 
   /// Makes a lease of a lock that was given up with Lease::detach(), in this or another process, and extends it by
   /// options.ttl: so that a lock can be handed to another process. Keeps the fence and the holder's label. The result
-  /// is empty if there is no live lock with this id. After an error in doubt, the lock may have been extended.
+  /// is empty if there is no live lock with this id. After an error in doubt, the lock may have been extended. Whether
+  /// another lease still holds the lock is not checked: two leases of one lock renew and release the same lock.
   [[nodiscard]] TryResult adopt(const LockId& id, AdoptOptions options = {}, std::stop_token stop = {}) const;
   template <typename CompletionToken>
   auto async_adopt(LockId id, AdoptOptions options, CompletionToken&& token) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <syncguard/call_limits.hpp>
+#include <syncguard/detail/asio_version.hpp>
 #include <syncguard/export.hpp>
 
 #include <asio/awaitable.hpp>

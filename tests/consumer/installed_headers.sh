@@ -17,7 +17,7 @@ while read -r header; do
   allowed='<(syncguard/[a-z_/]+\.hpp|[a-z_]+)>'
   case $header in
     ./syncguard/async.hpp | ./syncguard/backend.hpp | ./syncguard/forwarding_backend.hpp | ./syncguard/wait_ticket.hpp | \
-      ./syncguard/detail/immediate_executor.hpp)
+      ./syncguard/detail/asio_version.hpp | ./syncguard/detail/immediate_executor.hpp)
       allowed='<((syncguard|asio)/[a-z_/]+\.hpp|[a-z_]+)>' ;;
     ./syncguard/testing/contract_suite.hpp) allowed='<(syncguard/[a-z_/]+\.hpp|gtest/gtest\.h|[a-z_]+)>' ;;
   esac

@@ -1,20 +1,41 @@
 // Mistakes that must not compile. Each block has a macro, the mistake with the beginning of the expected message, and
 // the right form, which the build compiles. Misuse.* compile this file once for each macro.
 
+#ifdef OTHER_ASIO
+#define ASIO_VERSION_HPP
+#define ASIO_VERSION 103600  // error: SyncGuard was built with Asio [0-9]+ and is used with Asio 103600
+#else
+#endif
+
+// Compiled as C++17.
+#ifdef OLD_STANDARD
+// error: .SyncGuard needs C\+\+20
+#else
+#endif
+
+#ifdef NO_ASYNC_HEADER
+// error: asynchronous calls need #include <syncguard/async.hpp>
+#else
 #include <syncguard/async.hpp>
+#endif
 #include <syncguard/syncguard.hpp>
 
 #include <asio/awaitable.hpp>
 #include <asio/use_awaitable.hpp>
 
+#include <chrono>
 #include <coroutine>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace syncguard::testing {
 
+using namespace std::chrono_literals;
+
 void work();
 asio::awaitable<void> work_later(Lease& lease);
+asio::awaitable<void> work_on(const std::string& name, Lease& lease);
 
 // An awaitable of another library.
 struct Task {
@@ -88,11 +109,70 @@ void with_lock_of_task(const Locks& locks) {
 #endif
 }
 
+asio::awaitable<void> section_that_returns_nothing(const Locks& locks) {
+#ifdef SECTION_THAT_RETURNS_NOTHING
+  co_await locks.async_with_lock("key", {}, work, asio::use_awaitable);  // error: returns an asio::awaitable
+#else
+  co_await locks.async_with_lock("key", {}, work_later, asio::use_awaitable);
+#endif
+}
+
+void section_with_other_argument(const Locks& locks) {
+#ifdef SECTION_WITH_OTHER_ARGUMENT
+  locks.with_lock("key", {}, [](int) {});  // error: the function of with_lock takes a Lease&, or nothing
+#else
+  locks.with_lock("key", {}, [](Lease&) {});
+#endif
+}
+
+// Only g++ 12 and older destroy it twice.
+asio::awaitable<void> temporary_closure(const Locks& locks, std::string name) {
+#ifdef TEMPORARY_CLOSURE
+  co_await locks.async_with_lock(  // error: g\+\+ 12 would destroy this closure twice
+      "key", {}, [name](Lease& lease) { return work_on(name, lease); }, asio::use_awaitable);
+#else
+  const auto section = [name](Lease& lease) { return work_on(name, lease); };
+  co_await locks.async_with_lock("key", {}, section, asio::use_awaitable);
+#endif
+}
+
 void null_key(const Locks& locks) {
 #ifdef NULL_KEY
   (void)locks.is_locked(nullptr);  // error: use of deleted function|call to deleted
 #else
   (void)locks.is_locked("key");
+#endif
+}
+
+void bare_number(const Locks& locks) {
+#ifdef BARE_NUMBER
+  (void)locks.acquire("key", {.ttl = 30});  // error: a duration needs a unit: write 30s
+#else
+  (void)locks.acquire("key", {.ttl = 30s});
+#endif
+}
+
+void bare_number_in_wait(const Locks& locks) {
+#ifdef BARE_NUMBER_IN_WAIT
+  locks.with_lock("key", {.wait = {.timeout = 10}}, work);  // error: a duration needs a unit: write 30s
+#else
+  locks.with_lock("key", {.wait = {.timeout = 10s}}, work);
+#endif
+}
+
+void unknown_option(const Locks& locks) {
+#ifdef UNKNOWN_OPTION
+  (void)locks.try_acquire("key", {.tll = 30s});  // error: syncguard::v0_1::TryOptions|did you mean 'ttl'
+#else
+  (void)locks.try_acquire("key", {.ttl = 30s});
+#endif
+}
+
+void options_of_acquire(const Locks& locks) {
+#ifdef OPTIONS_OF_ACQUIRE
+  (void)locks.try_acquire("key", AcquireOptions{});  // error: .*(convert|conversion).* .*TryOptions
+#else
+  (void)locks.try_acquire("key", TryOptions{});
 #endif
 }
 
