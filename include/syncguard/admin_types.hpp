@@ -64,7 +64,7 @@ struct Holder {
 
 /// The state of one key.
 struct KeyState {
-  /// The live holders of the key; none if it is free.
+  /// The live holders of the key, sorted by fence; none if it is free. An exclusive lock has one.
   std::vector<Holder> holders{};
   /// How many clients wait for the key, if it is held. nullopt if it is free, or if the store keeps no queue.
   std::optional<std::size_t> waiters{};

@@ -24,7 +24,7 @@ enum class ErrorCode {
   network_timeout,      ///< one operation did not finish within its operation_timeout
   acquisition_timeout,  ///< the wait for a lock ended without it
   aborted,              ///< a stop was requested, or the client was closed
-  lock_lost,            ///< a section ran longer than its lock was held
+  lock_lost,            ///< the lock was gone before its section ended
   internal,             ///< anything else
 };
 

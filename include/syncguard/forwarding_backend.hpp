@@ -16,6 +16,12 @@
 namespace syncguard {
 inline namespace v0_1 {
 
+namespace detail {
+class LeaseObserver;
+// The backend, or the outermost one that it wraps, that wants the events of leases; null if there is none.
+LeaseObserver* lease_observer_of(Backend& backend) noexcept;
+}  // namespace detail
+
 /// Forwards every function to another backend. Derive from it and override what the wrapper changes: a function that is
 /// added to Backend later is then forwarded, too, instead of getting a default that hides the inner backend.
 class SYNCGUARD_EXPORT ForwardingBackend : public Backend {
@@ -55,6 +61,8 @@ class SYNCGUARD_EXPORT ForwardingBackend : public Backend {
   [[nodiscard]] const std::shared_ptr<Backend>& shared_inner() const noexcept { return inner_; }
 
  private:
+  friend detail::LeaseObserver* detail::lease_observer_of(Backend& backend) noexcept;
+
   const std::shared_ptr<Backend> inner_;
 };
 

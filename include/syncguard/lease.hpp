@@ -119,13 +119,13 @@ class SYNCGUARD_EXPORT Lease {
   bool release(std::stop_token stop = {});
 
   /// The same, but repeats the attempt after transient errors until the lock has expired in the store; then throws the
-  /// last error. Logs a warning when it begins to repeat. Returns true if any of the attempts may have released the
-  /// lock, and false if the lock was already gone, or if the lease is empty. A stop request ends the retries with the
-  /// last error, but no attempt: the first one is always made, and takes at most operation_timeout.
+  /// last error. Logs a warning when it begins to repeat. Returns whether the lock was held until this call: true also
+  /// if an attempt in doubt may have released it, or if it expired during the retries. False for an empty lease.
   bool release_with_retries(std::stop_token stop = {});
 
   /// Gives up the lease without releasing: the lock stays held until it expires or is released by its id. With
-  /// Locks::adopt, another process can make a lease of it again. The lease must hold a lock.
+  /// Locks::adopt, another process can make a lease of it again. The lease must not be empty. The id of a lease that
+  /// was released, or lost, names no lock anymore.
   LockId detach();
 
   /// The asynchronous counterparts, which take any Asio completion token and complete with (std::exception_ptr, bool):

@@ -235,11 +235,13 @@ ExitCode break_lock(const Admin& admin, const BreakArguments& arguments, const O
     return exit_no;
   };
   if (state.holders.empty()) return refused("not-locked", "not locked");
-  const auto& holder = state.holders.front();
-  const auto fence = arguments.fence.value_or(holder.fence);
-  if (fence != holder.fence) {
-    return refused("other-fence", "the lock has the fence " + holder.fence.str() + " and was not broken");
+  const auto fence = arguments.fence.value_or(state.holders.front().fence);
+  const auto found = std::ranges::find(state.holders, fence, &Holder::fence);
+  if (found == state.holders.end()) {
+    return refused("other-fence",
+                   "the lock has the fence " + state.holders.front().fence.str() + " and was not broken");
   }
+  const Holder& holder = *found;
   if (!is_confirmed(arguments, holder, state.now, output)) return refused("not-confirmed", "not broken");
   if (!admin.break_lock(arguments.key, fence, stop)) {
     return refused("other-fence", "the lock was released in the meantime and was not broken");

@@ -225,10 +225,16 @@ void wait_unless_stopped(std::chrono::nanoseconds duration, const std::stop_toke
 // Returns whether the lock was held to the end.
 bool was_held_at_release(Lease& lease, const Output& output, const std::stop_token& stop) {
   try {
-    return lease.release_with_retries(stop);
+    try {
+      return lease.release_with_retries(stop);
+    } catch (const LockError& error) {
+      if (error.code() != ErrorCode::aborted) throw;
+      // A signal ends the retries, but one attempt is always made.
+      return lease.release() || !lease.lost_reason();
+    }
   } catch (const LockError& error) {
     // The command ended while the lock was held, so this is a success. The lock expires.
-    output.note("cannot release the lock; it will expire: " + message_with_causes(error));
+    output.note("cannot release the lock; it stays held until its ttl is over: " + message_with_causes(error));
     if (lease) lease.detach();
     return true;
   }

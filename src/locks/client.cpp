@@ -5,6 +5,7 @@
 #include "locks/lease_state.hpp"
 #include "locks/log_delivery.hpp"
 
+#include <syncguard/forwarding_backend.hpp>
 #include <syncguard/liveness.hpp>
 
 #include <asio/post.hpp>
@@ -71,7 +72,7 @@ Client::Client(std::unique_ptr<Backend> backend, ClientOptions options, std::opt
       options_(bounded(std::move(options))),
       holder_(holder_of(options_)),
       backend_(std::move(backend)),
-      lease_observer_(dynamic_cast<LeaseObserver*>(backend_.get())),
+      lease_observer_(lease_observer_of(*backend_)),
       counters_(options_.metrics ? MetricsAccess::counters(*options_.metrics, backend_->capabilities().name) : nullptr),
       operation_timeout_(checked_timeout(options_, *backend_)),
       scheduler_(io_thread_ ? std::nullopt : std::optional(executor_)),

@@ -1,5 +1,7 @@
 #include <syncguard/forwarding_backend.hpp>
 
+#include "locks/outcome.hpp"
+
 #include <utility>
 
 namespace syncguard {
@@ -10,6 +12,12 @@ ForwardingBackend::ForwardingBackend(std::shared_ptr<Backend> inner) : inner_(st
 }
 
 ForwardingBackend::~ForwardingBackend() = default;
+
+detail::LeaseObserver* detail::lease_observer_of(Backend& backend) noexcept {
+  if (auto* const observer = dynamic_cast<LeaseObserver*>(&backend)) return observer;
+  const auto* const wrapper = dynamic_cast<ForwardingBackend*>(&backend);
+  return wrapper != nullptr ? lease_observer_of(wrapper->inner()) : nullptr;
+}
 
 Capabilities ForwardingBackend::capabilities() const { return inner_->capabilities(); }
 

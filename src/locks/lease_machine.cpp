@@ -12,11 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds release_pause{5};
-constexpr milliseconds shortest_renewal{10};
-
-LossReason reason_of(Missing missing) noexcept {
-  return missing == Missing::expired ? LossReason::expired : LossReason::removed;
-}
 
 }  // namespace
 
@@ -31,11 +26,12 @@ LeaseMachine::LeaseMachine(Time sent_at, milliseconds remaining, milliseconds tt
       latest_expiry_(sent_at + bounded(remaining, ttl)),
       // Longer times than a ttl can be would overflow the clock.
       hold_until_(max_hold > max_ttl ? Time::max() : sent_at + max_hold) {
-  hold(sent_at, bounded(remaining, ttl));
+  hold(sent_at, bounded(remaining, ttl), ttl);
 }
 
-void LeaseMachine::hold(Time sent_at, milliseconds remaining) noexcept {
+void LeaseMachine::hold(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
   deadline_ = sent_at + remaining;
+  lasts_until_max_hold_ = sent_at + ttl >= hold_until_;
   // After a third of the time, so that two more attempts fit in before the deadline.
   renew_at_ = sent_at + std::max<Time::duration>(Time::duration(remaining) / 3, milliseconds(1));
 }
@@ -77,7 +73,7 @@ LeaseMachine::Actions LeaseMachine::tick(Time now, double (*random)()) noexcept 
   }
   if (state_ != State::held) return {};
   if (now >= deadline_) {
-    return lose(renewal_ == Renewal::automatic && is_held_to_the_end() ? LossReason::max_hold : LossReason::expired);
+    return lose(renewal_ == Renewal::automatic && lasts_until_max_hold_ ? LossReason::max_hold : LossReason::expired);
   }
   if (!renews() || now < renew_at_) return {};
   postpone_renewal(now, random());
@@ -107,6 +103,7 @@ void LeaseMachine::extend_begins(Time sent_at, milliseconds ttl) noexcept {
   slot_ = Slot::extending;
   extending_ttl_ = ttl;
   deadline_before_extend_ = deadline_;
+  expiry_before_extend_ = latest_expiry_;
   deadline_ = std::min(deadline_, sent_at + ttl);
   latest_expiry_ = std::max(latest_expiry_, sent_at + ttl);
 }
@@ -114,19 +111,25 @@ void LeaseMachine::extend_begins(Time sent_at, milliseconds ttl) noexcept {
 bool LeaseMachine::extended(Time sent_at, milliseconds remaining, milliseconds ttl) noexcept {
   slot_ = Slot::taken;
   ttl_ = ttl;
-  hold(sent_at, std::min(bounded(remaining, ttl), shortest_in_doubt_));
+  hold(sent_at, std::min(bounded(remaining, ttl), shortest_in_doubt_), ttl);
   return state_ == State::held;
 }
 
-LeaseMachine::Actions LeaseMachine::extend_refused(Missing reason) noexcept {
+LeaseMachine::Actions LeaseMachine::extend_refused(Time now, Missing reason) noexcept {
   slot_ = Slot::taken;
-  return lose(reason_of(reason));
+  return lose(reason_of(now, reason));
+}
+
+// Some stores forget a lock as soon as it has expired.
+LossReason LeaseMachine::reason_of(Time now, Missing missing) const noexcept {
+  return missing == Missing::expired || now >= deadline_ ? LossReason::expired : LossReason::removed;
 }
 
 void LeaseMachine::extend_failed(Time now, Effect effect, double random) noexcept {
   slot_ = Slot::taken;
   if (effect == Effect::none) {
     deadline_ = deadline_before_extend_;
+    latest_expiry_ = expiry_before_extend_;
   } else {
     shortest_in_doubt_ = std::min(shortest_in_doubt_, extending_ttl_);
   }
@@ -138,8 +141,9 @@ void LeaseMachine::postpone_renewal(Time now, double random) noexcept {
   renew_at_ = now + std::chrono::duration_cast<Time::duration>(pause * (0.5 + random / 2));
 }
 
-bool LeaseMachine::release_begins(ReleasedBy by) noexcept {
+bool LeaseMachine::release_begins(Time now, ReleasedBy by) noexcept {
   if (state_ == State::over) return false;
+  if (state_ == State::held && now < deadline_) released_in_time_ = true;
   state_ = State::releasing;
   if (by == ReleasedBy::destructor) disposal_ = Disposal::running;
   return true;
@@ -150,13 +154,14 @@ LeaseMachine::Actions LeaseMachine::released() noexcept {
   return end();
 }
 
-LeaseMachine::Actions LeaseMachine::release_refused(Missing reason) noexcept {
+LeaseMachine::Actions LeaseMachine::release_refused(Time sent_at, Missing reason) noexcept {
   auto actions = end();
-  if (release_ != Release::in_doubt) {
-    release_ = Release::found_loss;
-    if (!loss_reason_) loss_reason_ = reason_of(reason);
-    actions.report_loss = actions.report_end;
-  }
+  // The holder had stopped working by then.
+  const bool may_have_expired_since = released_in_time_ && sent_at >= deadline_;
+  if (release_ == Release::in_doubt || may_have_expired_since) return actions;
+  release_ = Release::found_loss;
+  if (!loss_reason_) loss_reason_ = reason_of(sent_at, reason);
+  actions.report_loss = actions.report_end;
   return actions;
 }
 
@@ -192,10 +197,6 @@ LeaseMachine::Actions LeaseMachine::client_closed() noexcept {
   fires_lost_ = fires_lost_ || fire;
   if (fire) loss_reason_ = LossReason::client_closed;
   return actions;
-}
-
-bool LeaseMachine::is_held_to_the_end() const noexcept {
-  return hold_until_ != Time::max() && deadline_ + shortest_renewal > hold_until_;
 }
 
 LeaseMachine::Actions LeaseMachine::lose(LossReason reason) noexcept {

@@ -25,7 +25,7 @@ namespace detail {
 //              tick, renewal due                   held: take the slot, start a renewal; the next one soon, in
 //                                                  case this one cannot start
 //              tick, renewal due, slot taken       held: renewal again soon
-//              tick, held until max_hold           held: no more renewals
+//              extended until max_hold             held: no more renewals
 //              extend begins                       held: the earlier of the deadlines before and after it
 //              extended                            held: deadline = time of sending + remaining, next renewal
 //                                                  later; the ttl of an extend in doubt caps it
@@ -40,7 +40,8 @@ namespace detail {
 //              client closed                       over: start a release; if held, fire lost()
 //              client closed, destructor releases  unchanged: that release continues
 //   any        released                            over
-//              release refused                     over: the lock was lost, unless a release was in doubt
+//              release refused                     over: the lock was lost, unless a release was in doubt, or the lock
+//                                                  may have expired after the release began
 //              end (detached, given up)            over
 //
 // Other events do not change the state: a late reply to an extend does not revive a lease that is lost, releasing or
@@ -60,7 +61,8 @@ namespace detail {
 // The metrics count a lease from `started` until it is lost or over. report_end says when; report_loss, if the lock was
 // lost until then. Closing is no loss to them.
 //
-// Renewals end at max_hold, counted like the deadline: the last one asks for less than the ttl.
+// Renewals end at max_hold, counted like the deadline: the last one asks for less than the ttl. The ttl in the request
+// counts, because the reply may say less (on Firestore, by what this clock may be behind).
 //
 // The deadline counts from before the granting request was sent, so it passes before the store's own.
 //
@@ -135,14 +137,15 @@ class LeaseMachine {
   // Returns whether the lease is held.
   [[nodiscard]] bool extended(Time sent_at, std::chrono::milliseconds remaining,
                               std::chrono::milliseconds ttl) noexcept;
-  [[nodiscard]] Actions extend_refused(Missing reason) noexcept;
+  [[nodiscard]] Actions extend_refused(Time now, Missing reason) noexcept;
   // random, from [0, 1), adds jitter.
   void extend_failed(Time now, Effect effect, double random) noexcept;
 
   // Returns false if the lease is over: there is nothing to release.
-  [[nodiscard]] bool release_begins(ReleasedBy by) noexcept;
+  [[nodiscard]] bool release_begins(Time now, ReleasedBy by) noexcept;
   [[nodiscard]] Actions released() noexcept;
-  [[nodiscard]] Actions release_refused(Missing reason) noexcept;
+  // A request that was sent at this time found no lock.
+  [[nodiscard]] Actions release_refused(Time sent_at, Missing reason) noexcept;
   void release_failed(Effect effect) noexcept;
   // How long the destructor waits before it repeats a release. Not beyond the time when the lock expires in the store.
   // failures is 1 after the first one.
@@ -161,16 +164,15 @@ class LeaseMachine {
   enum class Release : std::uint8_t { no_result, in_doubt, succeeded, found_loss };
   enum class Disposal : std::uint8_t { none, running, postponed };
 
-  // Whether the deadline is that of max_hold, except for what rounding and sending take.
-  [[nodiscard]] bool is_held_to_the_end() const noexcept;
   [[nodiscard]] bool renews() const noexcept {
-    return renewal_ == Renewal::automatic && slot_ != Slot::extending && !is_held_to_the_end();
+    return renewal_ == Renewal::automatic && slot_ != Slot::extending && !lasts_until_max_hold_;
   }
   // Whether the metrics count it.
   [[nodiscard]] bool is_counted() const noexcept;
   Actions lose(LossReason reason) noexcept;
-  // Sets the deadline and the next renewal.
-  void hold(Time sent_at, std::chrono::milliseconds remaining) noexcept;
+  // Sets the deadline and the next renewal. The request asked for ttl.
+  void hold(Time sent_at, std::chrono::milliseconds remaining, std::chrono::milliseconds ttl) noexcept;
+  [[nodiscard]] LossReason reason_of(Time now, Missing missing) const noexcept;
   void postpone_renewal(Time now, double random) noexcept;
   // How long the lease is held at most after an extend.
   [[nodiscard]] std::chrono::milliseconds longest_hold() const noexcept;
@@ -180,6 +182,8 @@ class LeaseMachine {
   Release release_ = Release::no_result;
   Disposal disposal_ = Disposal::none;  // the release by the destructor
   bool fires_lost_ = false;
+  bool lasts_until_max_hold_ = false;
+  bool released_in_time_ = false;  // a release began while the lease was held
   std::optional<LossReason> loss_reason_{};
   Renewal renewal_;
   std::chrono::milliseconds ttl_;
@@ -188,6 +192,7 @@ class LeaseMachine {
   Time deadline_;
   Time latest_expiry_;  // when the lock expires in the store, at the latest
   Time deadline_before_extend_;
+  Time expiry_before_extend_;
   Time renew_at_;
   Time release_at_;  // if postponed
   Time hold_until_;  // no renewal asks for more

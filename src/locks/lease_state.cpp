@@ -25,6 +25,26 @@ EventReason event_reason_of(std::optional<LossReason> reason) noexcept {
 // How often closing checks whether lost() has fired: a stop_source notifies only its callbacks, and those may block.
 constexpr std::chrono::milliseconds lost_check{1};
 
+// Between attempts of release_with_retries: its caller waits for the result, and others for the key.
+constexpr std::chrono::seconds longest_pause{1};
+
+const char* advice_on(std::optional<LossReason> reason) noexcept {
+  switch (reason.value_or(LossReason::expired)) {
+    case LossReason::expired:
+      return "its ttl had passed, because it was not renewed in time; use auto_extend or a longer ttl, and watch "
+             "lost()";
+    case LossReason::max_hold:
+      return "it was held for max_hold; use a longer max_hold, and watch lost()";
+    case LossReason::removed:
+      return "it was broken, released by its id, or deleted";
+    case LossReason::store_lost:
+      return "the store has lost its locks";
+    case LossReason::client_closed:
+      return "its client was closed";
+  }
+  return "";
+}
+
 }  // namespace
 
 class LeaseState::Loss final : public async::CallbackThreads::Callback {
@@ -281,7 +301,7 @@ asio::awaitable<LeaseState::ExtendResult> LeaseState::send_extend(std::chrono::m
     co_return ExtendResult{held, std::nullopt};
   }
   const auto missing = std::get<Missing>(*reply);
-  const auto actions = machine_.extend_refused(missing);
+  const auto actions = machine_.extend_refused(BootClock::now(), missing);
   apply(actions);
   lock.unlock();
   if (actions.fire_lost) drop_client(Client::Closing::in_background);
@@ -371,7 +391,7 @@ bool LeaseState::begin_release(LeaseMachine::ReleasedBy by) {
   std::stop_source renewal(std::nostopstate);
   {
     const std::lock_guard lock(mutex_);
-    if (!machine_.release_begins(by)) return false;
+    if (!machine_.release_begins(BootClock::now(), by)) return false;
     renewal = renewal_stop_;
   }
   // Without the mutex, because request_stop() runs stop callbacks.
@@ -380,12 +400,13 @@ bool LeaseState::begin_release(LeaseMachine::ReleasedBy by) {
 }
 
 asio::awaitable<bool> LeaseState::send_release(const CallLimits& limits) {
+  const auto sent_at = BootClock::now();
   try {
     const auto reply =
         co_await client_->checked(client_->backend().release(id_, limits), key_.str(), id_.view(), EventType::release);
     const std::lock_guard lock(mutex_);
     if (const auto* missing = std::get_if<Missing>(&reply)) {
-      apply(machine_.release_refused(*missing));
+      apply(machine_.release_refused(sent_at, *missing));
       co_return false;
     }
     apply(machine_.released());
@@ -423,37 +444,35 @@ asio::awaitable<bool> LeaseState::release(Caller caller) {
 asio::awaitable<bool> LeaseState::release_with_retries(Caller caller) {
   client_->refuse_in_child();
   if (is_over()) co_return false;
-  const Client::Call call(*client_, caller);
-  // A stop request ends the pauses, not an attempt.
-  Caller attempt = caller;
-  attempt.stop = {};
   for (int failures = 1;; ++failures) {
     std::exception_ptr failure;
     try {
-      if (co_await release(attempt)) co_return true;
-      const std::lock_guard lock(mutex_);
-      co_return !machine_.lock_was_lost();
+      if (co_await release(caller)) co_return true;
+      co_return !lock_was_lost();
     } catch (const LockError& error) {
       if (!error.retryable()) throw;
       failure = std::current_exception();
       if (failures == 1) warn_about_release(error);
     }
-    const double random = client_->random(*callbacks_);
-    std::optional<std::chrono::nanoseconds> delay;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto now = BootClock::now();
-      if (machine_.may_be_locked(now)) delay = machine_.release_delay(now, failures, random);
-    }
+    const auto delay = pause_before_release(failures);
     if (!delay) {
       end();
+      drop_client(Client::Closing::in_background);
       std::rethrow_exception(failure);
     }
-    const auto next = std::chrono::steady_clock::now() + *delay;
-    if (co_await async::sleep_until(next, call.stop_token()) == async::WaitResult::stopped) {
-      std::rethrow_exception(failure);
-    }
+    const Client::Call call(*client_, caller);
+    const auto next = std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(*delay, longest_pause);
+    (void)co_await async::sleep_until(next, call.stop_token());
+    async::expect_no_stop(call.stop_token());
   }
+}
+
+std::optional<std::chrono::nanoseconds> LeaseState::pause_before_release(int failures) const {
+  const double random = client_->random(*callbacks_);
+  const std::lock_guard lock(mutex_);
+  const auto now = BootClock::now();
+  if (!machine_.may_be_locked(now)) return std::nullopt;
+  return machine_.release_delay(now, failures, random);
 }
 
 asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono::steady_clock::time_point until,
@@ -469,24 +488,22 @@ asio::awaitable<std::optional<LockError>> LeaseState::release_until(std::chrono:
       const RequestSlot slot(shared_from_this());
       if (state == LeaseMachine::State::over) co_return std::nullopt;
       co_await send_release(limits);
-      const std::lock_guard lock(mutex_);
       failure = std::nullopt;
-      if (machine_.release_found_loss()) failure = lock_lost();
+      std::unique_lock lock(mutex_);
+      const bool found_loss = machine_.release_found_loss();
+      lock.unlock();
+      if (found_loss) failure = lock_lost();
       break;
     } catch (const LockError& error) {
       // The store's error is more helpful than "the client was closed".
       if (!failure || error.code() != ErrorCode::aborted) failure = error;
       if (!error.retryable()) break;
     }
-    if (const std::lock_guard lock(mutex_); !machine_.may_be_locked(BootClock::now())) break;
+    const auto delay = pause_before_release(retry);
+    if (!delay) break;
     const auto now = steady_clock::now();
     if (now >= until || (waiting && client_->releases_in_background())) co_return failure;
-    const double random = client_->random(*callbacks_);
-    auto next = until;
-    {
-      const std::lock_guard lock(mutex_);
-      next = std::min(next, now + machine_.release_delay(BootClock::now(), retry, random));
-    }
+    const auto next = std::min<steady_clock::time_point>(until, now + *delay);
     const auto result = co_await async::sleep_until(next, limits.stop);
     if (result == async::WaitResult::stopped) break;
   }
@@ -603,9 +620,7 @@ asio::awaitable<void> LeaseState::lost_fired(const CallLimits& limits) {
 
 LockError LeaseState::lock_lost() const {
   return LockError(ErrorCode::lock_lost,
-                   "the lock was gone before it was released: the section outlived its lock; use a longer ttl or "
-                   "auto_extend, "
-                   "and watch lost()")
+                   std::string("the lock was gone before its section ended: ") + advice_on(loss_reason()))
       .about(key_.str(), id_.view());
 }
 

@@ -122,6 +122,8 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   // Afterwards the lease is over, unless the last error was transient and the lease's deadline has not passed.
   asio::awaitable<std::optional<LockError>> release_until(std::chrono::steady_clock::time_point until,
                                                           std::thread::id blocking_thread = {});
+  // nullopt if the lock has expired in the store by now.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> pause_before_release(int failures) const;
   static asio::awaitable<void> retry_release(std::shared_ptr<LeaseState> self);
 
   // Ends renewal. Returns false if the lease is over.

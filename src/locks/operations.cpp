@@ -38,8 +38,7 @@ void warn_if_near_limit(const Client& client, Fence fence) {
 void expect_unexpired(const Granted& granted, std::chrono::milliseconds ttl, BootClock::time_point sent_at,
                       const Key& key, const LockId& id) {
   if (sent_at + LeaseMachine::bounded(granted.remaining, ttl) > BootClock::now()) return;
-  throw LockError(ErrorCode::network_timeout, "the lock was granted, but its ttl had passed when the reply arrived",
-                  Effect::in_doubt)
+  throw LockError(ErrorCode::network_timeout, "the lock's ttl had passed when the reply arrived", Effect::in_doubt)
       .about(key.str(), id.view());
 }
 
@@ -264,6 +263,7 @@ asio::awaitable<Lease> perform(ClientPtr client, Acquire operation, Caller calle
         if (!queue_place) queue_place.emplace(*client, [event = *wake_up] { event.set(); });
         CallLimits limits = call.limits();
         id_is_new = false;
+        request.hints = {};
         // Joining must not use up the time of the last attempt.
         limits.deadline = std::min(limits.deadline, loop.deadline());
         try {
@@ -419,6 +419,7 @@ asio::awaitable<KeyState> perform(ClientPtr client, Inspect operation, Caller ca
 
 namespace {
 
+// Holders are sorted by their fences.
 bool is_change(const std::optional<KeyState>& last, const KeyState& state) {
   const auto same = [](const Holder& a, const Holder& b) { return a.fence == b.fence && a.label == b.label; };
   return !last || !std::ranges::equal(last->holders, state.holders, same);

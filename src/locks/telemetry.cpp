@@ -143,9 +143,9 @@ class EventQueue {
 
 class TelemetryBackend : public ForwardingBackend, public detail::LeaseObserver {
  public:
-  TelemetryBackend(std::unique_ptr<Backend> inner, TelemetryOptions options)
-      : ForwardingBackend(std::move(inner)),
-        inner_observer_(dynamic_cast<detail::LeaseObserver*>(shared_inner().get())),
+  TelemetryBackend(std::unique_ptr<Backend> backend, TelemetryOptions options)
+      : ForwardingBackend(std::move(backend)),
+        inner_observer_(detail::lease_observer_of(inner())),
         events_(std::move(options)) {}
 
   void observe(const detail::LeaseEvent& lease_event) noexcept override {
@@ -203,7 +203,10 @@ class TelemetryBackend : public ForwardingBackend, public detail::LeaseObserver 
     // The record reveals the key of the id, regardless of which client acquired it.
     auto raw = raw_of(id);
     auto check_key = [&](const std::optional<LockRecord>& record, LockEvent& /*event*/) {
-      if (record && matches_deny_list(events_.options(), record->key.str())) raw = Raw::never;
+      if (!record || !matches_deny_list(events_.options(), record->key.str())) return;
+      raw = Raw::never;
+      // The lock may be adopted next. The record does not say for how long it is held; extending it adds its ttl.
+      if (!denied_ids_.extend(id, {})) denied_ids_.add(id, {});
     };
     co_return co_await reported(EventType::lookup, {}, id.view(), raw, inner().lookup(id, limits), check_key);
   }

@@ -35,9 +35,7 @@ void run_canceled_by(const std::stop_token& stop, const StartCall& start) {
   const auto completed = [&](std::exception_ptr error, const auto&...) {
     failure = std::move(error);
     done = true;
-    context.stop();
   };
-  const auto work = asio::make_work_guard(context);
   start(asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(context, completed)));
   // A signal must be emitted where its operation completes.
   const std::stop_callback cancel(stop, [&] {
@@ -45,6 +43,7 @@ void run_canceled_by(const std::stop_token& stop, const StartCall& start) {
       if (!done) signal.emit(asio::cancellation_type::terminal);
     });
   });
+  // Returns when the call no longer uses the context. Stopping the context instead would return earlier.
   context.run();
   if (failure) std::rethrow_exception(failure);
 }

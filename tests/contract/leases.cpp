@@ -137,6 +137,57 @@ TEST_P(Contract, DetachedLockStaysHeldAndIsNotRenewed) {
   EXPECT_FALSE(locks.admin().owns(id));
 }
 
+TEST_P(Contract, DetachedLockIsAdoptedByAnotherClient) {
+  auto first = open_client(store());
+  auto second = open_client(store());
+  auto lease = first.acquire("key", {.ttl = 30s});
+  const auto fence = lease.fence();
+  const auto id = lease.detach();
+  auto adopted = second.adopt(id, {.ttl = 60s});
+  ASSERT_TRUE(adopted);
+  EXPECT_EQ(adopted->key(), Key("key"));
+  EXPECT_EQ(adopted->id(), id);
+  EXPECT_EQ(adopted->fence(), fence);
+  EXPECT_GT(adopted->remaining(), 40s);
+  EXPECT_FALSE(is_granted(first.try_acquire("key")));
+  EXPECT_TRUE(adopted->release());
+  EXPECT_FALSE(first.is_locked("key"));
+}
+
+TEST_P(Contract, AdoptNeedsALiveLock) {
+  auto locks = open_client(store());
+  EXPECT_FALSE(is_granted(locks.adopt(LockId::generate())));
+  const auto id = locks.acquire("key").detach();
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.adopt(id, {.ttl = 0ms}); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)locks.adopt(id, {.max_hold = 0ms}); });
+  EXPECT_TRUE(locks.release(id));
+  EXPECT_FALSE(is_granted(locks.adopt(id)));
+  auto other = locks.acquire("key");
+  EXPECT_FALSE(is_granted(locks.async_adopt(id, {}, asio::use_future).get()));
+}
+
+TEST_P(Contract, LeaseSaysWhyItWasLost) {
+  auto locks = open_client(store());
+  auto other = open_client(store());
+  auto released = locks.acquire("released");
+  EXPECT_EQ(released.lost_reason(), std::nullopt);
+  EXPECT_TRUE(released.release());
+  EXPECT_EQ(released.lost_reason(), std::nullopt);
+
+  auto removed = locks.acquire("removed");
+  EXPECT_TRUE(other.release(removed.id()));
+  EXPECT_FALSE(removed.extend(30s));
+  EXPECT_EQ(removed.lost_reason(), LossReason::removed);
+
+  const auto expired = locks.acquire("expired", {.ttl = 50ms});
+  EXPECT_TRUE(eventually([&] { return expired.lost().stop_requested(); }));
+  EXPECT_EQ(expired.lost_reason(), LossReason::expired);
+
+  const auto closed = locks.acquire("closed");
+  locks.close();
+  EXPECT_EQ(closed.lost_reason(), LossReason::client_closed);
+}
+
 TEST_P(Contract, WithLockReturnsResultAndReleases) {
   auto locks = open_client(store());
   const auto fence = locks.with_lock("key", {}, [&](Lease& lease) {

@@ -196,9 +196,12 @@ TEST_P(Contract, EventsNeverCarryRawLockIdsOfSecretKeys) {
   auto other = open_client(store());
   const auto foreign = other.acquire("api-key");
   EXPECT_TRUE(locks.lookup(foreign.id()));
+  auto adopted = locks.adopt(other.acquire("token").detach());
+  ASSERT_TRUE(adopted);
+  EXPECT_TRUE(adopted->release());
   locks.close();
   const auto events = log.events();
-  ASSERT_EQ(events.size(), 6U);
+  ASSERT_EQ(events.size(), 9U);
   for (const auto& event : events) {
     EXPECT_EQ(event.lock_id, "") << to_string(event.type);
     EXPECT_FALSE(event.lock_id_hash.empty());

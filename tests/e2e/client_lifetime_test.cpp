@@ -2,7 +2,7 @@
 
 #include "e2e/faulty_client.hpp"
 
-#include <syncguard/backend.hpp>
+#include <syncguard/forwarding_backend.hpp>
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
@@ -22,38 +22,17 @@ Log silent() {
 }
 
 // Sets a signal when the client has closed its backend.
-class CloseReported : public Backend {
+class CloseReported : public ForwardingBackend {
  public:
   CloseReported(std::shared_ptr<MemoryStore> store, std::shared_ptr<Signal> closed)
-      : inner_(make_memory_backend({.store = std::move(store)})), closed_(std::move(closed)) {}
+      : ForwardingBackend(make_memory_backend({.store = std::move(store)})), closed_(std::move(closed)) {}
 
-  [[nodiscard]] Capabilities capabilities() const override { return inner_->capabilities(); }
-  asio::awaitable<AcquireReply> acquire(const AcquireRequest& request, const CallLimits& limits) override {
-    return inner_->acquire(request, limits);
-  }
-  asio::awaitable<ReleaseReply> release(const LockId& id, const CallLimits& limits) override {
-    return inner_->release(id, limits);
-  }
-  asio::awaitable<ExtendReply> extend(const LockId& id, std::chrono::milliseconds ttl,
-                                      const CallLimits& limits) override {
-    return inner_->extend(id, ttl, limits);
-  }
-  asio::awaitable<bool> is_locked(const Key& key, const CallLimits& limits) override {
-    return inner_->is_locked(key, limits);
-  }
-  asio::awaitable<std::optional<LockRecord>> lookup(const Key& key, const CallLimits& limits) override {
-    return inner_->lookup(key, limits);
-  }
-  asio::awaitable<std::optional<LockRecord>> lookup(const LockId& id, const CallLimits& limits) override {
-    return inner_->lookup(id, limits);
-  }
   asio::awaitable<void> close(const CallLimits& limits) override {
-    co_await inner_->close(limits);
+    co_await inner().close(limits);
     closed_->set();
   }
 
  private:
-  const std::unique_ptr<Backend> inner_;
   const std::shared_ptr<Signal> closed_;
 };
 
@@ -147,6 +126,15 @@ TEST_F(ClientLifetime, CloseClosesRegardlessOfLeases) {
   EXPECT_TRUE(closed->wait_for(0s));
   EXPECT_TRUE(lease.lost().stop_requested());
   EXPECT_FALSE(store->stored("key"));
+}
+
+TEST_F(ClientLifetime, LeaseThatCouldNotBeReleasedDoesNotKeepClientOpen) {
+  FaultControl faults;
+  auto lease = Locks(with_faults(std::make_unique<CloseReported>(store, closed), faults), {.log = silent()})
+                   .acquire("key", {.ttl = 200ms});
+  faults.always(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  expect_error(ErrorCode::service_unavailable, [&] { lease.release_with_retries(); });
+  EXPECT_TRUE(closes());
 }
 
 TEST_F(ClientLifetime, LastLeaseCanBeDestroyedOnIoThread) {

@@ -68,6 +68,15 @@ TEST(LeaseEvents, ReleasedLeaseWasHeld) {
   EXPECT_TRUE(event.lock_id.empty());
 }
 
+TEST(LeaseEvents, AreReportedThroughWrappers) {
+  LeaseEventLog log;
+  FaultControl faults;
+  Locks locks(with_faults(with_telemetry(make_memory_backend(), log.options()), faults));
+  EXPECT_TRUE(locks.acquire("key").release());
+  locks.close();
+  EXPECT_EQ(log.lines(), Lines{"held ok"});
+}
+
 TEST(LeaseEvents, DetachedAndClosedLeasesWereHeld) {
   LeaseEventLog log;
   FaultyClient client({.telemetry = log.options()});

@@ -5,8 +5,12 @@
 #include <asio/use_future.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <future>
+#include <memory>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -219,6 +223,129 @@ TEST(Lease, ReleaseWithLostReplyCannotSucceedTwice) {
   client.faults.next(Operation::release, Fault::lose_reply());
   expect_error(ErrorCode::network_timeout, [&] { (void)lease.release(); });
   EXPECT_FALSE(lease.release()) << "the first release took effect";
+}
+
+TEST(Lease, ReleaseWithRetriesOutlastsTransientErrors) {
+  FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
+  auto lease = client.locks.acquire("key", {.ttl = 10min});
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable), 2);
+  client.faults.next(Operation::release, Fault::lose_reply());
+  EXPECT_TRUE(lease.release_with_retries()) << "the attempt whose reply was lost has released it";
+  EXPECT_EQ(client.faults.calls(Operation::release), 4U);
+  EXPECT_FALSE(lease);
+  EXPECT_EQ(lease.lost_reason(), std::nullopt);
+  EXPECT_FALSE(lease.release_with_retries()) << "there is nothing left to release";
+
+  auto another = client.locks.acquire("key");
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  EXPECT_TRUE(another.async_release_with_retries(asio::use_future).get());
+  EXPECT_FALSE(Lease().release_with_retries());
+}
+
+TEST(Lease, ReleaseWithRetriesWarnsOnce) {
+  std::atomic<int> warnings = 0;
+  FaultyClient client({.log = Log([&](LogLevel, std::string_view) { ++warnings; })});
+  auto lease = client.locks.acquire("key");
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::service_unavailable), 2);
+  EXPECT_TRUE(lease.release_with_retries());
+  client.locks.close();
+  EXPECT_EQ(warnings, 1);
+}
+
+TEST(Lease, ReleaseWithRetriesReturnsFalseIfLockWasGone) {
+  FaultyClient client;
+  auto lease = client.locks.acquire("key");
+  EXPECT_TRUE(client.locks.release(lease.id()));
+  EXPECT_FALSE(lease.release_with_retries());
+  EXPECT_EQ(lease.lost_reason(), LossReason::removed);
+}
+
+TEST(Lease, ReleaseWithRetriesEndsWhenLockHasExpired) {
+  FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
+  auto lease = client.locks.acquire("key", {.ttl = 300ms});
+  client.faults.always(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  expect_error(ErrorCode::service_unavailable, [&] { lease.release_with_retries(); });
+  EXPECT_GE(client.faults.calls(Operation::release), 2U);
+  EXPECT_GE(BootClock::now(), lease.deadline());
+  EXPECT_FALSE(lease) << "there is nothing left to release";
+}
+
+TEST(Lease, ReleaseWithRetriesDoesNotRepeatPermanentErrors) {
+  FaultyClient client;
+  auto lease = client.locks.acquire("key");
+  client.faults.next(Operation::release, Fault::fail(ErrorCode::auth_failed));
+  expect_error(ErrorCode::auth_failed, [&] { lease.release_with_retries(); });
+  EXPECT_TRUE(lease);
+  EXPECT_TRUE(lease.release_with_retries());
+}
+
+TEST(Lease, StopEndsRetriesOfRelease) {
+  FaultyClient client({.log = Log([](LogLevel, std::string_view) {})});
+  std::stop_source stop;
+  auto lease = client.locks.acquire("key");
+  client.faults.always(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+  std::jthread stopping([&] {
+    EXPECT_TRUE(client.faults.wait_for_calls(Operation::release, 2, 60s));
+    stop.request_stop();
+  });
+  expect_error(ErrorCode::aborted, [&] { lease.release_with_retries(stop.get_token()); });
+  client.faults.clear(Operation::release);
+  EXPECT_TRUE(lease.release_with_retries()) << "it can be repeated";
+}
+
+// The store cannot be reached when a section ends, and the lock expires before it can.
+struct OutageAtRelease : ::testing::Test {
+  std::shared_ptr<std::atomic<std::int64_t>> now = std::make_shared<std::atomic<std::int64_t>>(1'000'000);
+  std::shared_ptr<MemoryStore> store =
+      std::make_shared<MemoryStore>([now = now] { return Timestamp(std::chrono::milliseconds(now->load())); });
+  FaultControl faults;
+  Locks locks{with_faults(make_memory_backend({.store = store}), faults),
+              {.dispose_timeout = 60s, .log = Log([](LogLevel, std::string_view) {})}};
+
+  std::jthread begin(Lease& lease) {
+    faults.next(Operation::extend, Fault::lose_reply());
+    EXPECT_TRUE(error_of([&] { (void)lease.extend(60s); })) << "so releasing is repeated beyond the deadline";
+    faults.always(Operation::release, Fault::fail(ErrorCode::service_unavailable));
+    return std::jthread([this, deadline = lease.deadline()] {
+      std::this_thread::sleep_until(deadline);
+      *now += 120'000;
+      faults.clear(Operation::release);
+    });
+  }
+};
+
+TEST_F(OutageAtRelease, IsNoLossToReleaseWithRetries) {
+  auto lease = locks.acquire("key", {.ttl = 2s});
+  const auto end = begin(lease);
+  EXPECT_TRUE(lease.release_with_retries());
+  EXPECT_EQ(lease.lost_reason(), std::nullopt);
+}
+
+TEST_F(OutageAtRelease, IsNoLossToSection) {
+  std::jthread end;
+  locks.with_lock("key", {.ttl = 2s, .auto_extend = false}, [&](Lease& lease) { end = begin(lease); });
+}
+
+TEST(Lease, AdoptedLockIsRenewed) {
+  FaultyClient client;
+  const auto id = client.locks.acquire("key", {.ttl = 10min}).detach();
+  auto lease = client.locks.adopt(id, {.ttl = 500ms});
+  ASSERT_TRUE(lease);
+  EXPECT_LE(lease->remaining(), 500ms);
+  ASSERT_TRUE(client.faults.wait_for_calls(Operation::extend, 3, 60s));
+  EXPECT_FALSE(lease->lost().stop_requested());
+  EXPECT_TRUE(lease->release());
+}
+
+TEST(Lease, AdoptThatFailsLeavesLockToItsId) {
+  FaultyClient client;
+  const auto id = client.locks.acquire("key", {.ttl = 10min}).detach();
+  client.faults.next(Operation::extend, Fault::lose_reply());
+  const auto error = error_of([&] { (void)client.locks.adopt(id); });
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(error->in_doubt());
+  const auto lease = client.locks.adopt(id);
+  EXPECT_TRUE(lease) << "it can be repeated";
 }
 
 TEST(Lease, FailedReleaseInDestructorIsReportedAndNeverThrows) {

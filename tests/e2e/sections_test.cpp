@@ -107,13 +107,19 @@ TEST_F(Section, IsRenewedByDefault) {
 }
 
 TEST_F(Section, IsNotRenewedIfTurnedOff) {
-  expect_error(ErrorCode::lock_lost, [&] {
-    client.locks.with_lock("key", {.ttl = 50ms, .auto_extend = false}, [](Lease& lease) {
-      EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
-      EXPECT_EQ(lease.lost_reason(), LossReason::expired);
-    });
+  client.locks.with_lock("key", {.ttl = 50ms, .auto_extend = false}, [](Lease& lease) {
+    EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
+    EXPECT_EQ(lease.lost_reason(), LossReason::expired);
   });
   EXPECT_EQ(client.faults.calls(Operation::extend), 0U);
+}
+
+TEST_F(Section, IsNotRenewedBeyondMaxHold) {
+  client.locks.with_lock("key", {.ttl = 300ms, .max_hold = 700ms}, [](Lease& lease) {
+    EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
+    EXPECT_EQ(lease.lost_reason(), LossReason::max_hold);
+  });
+  EXPECT_GE(client.faults.calls(Operation::extend), 1U);
 }
 
 TEST_F(Section, ReturnsReferences) {

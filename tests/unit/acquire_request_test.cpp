@@ -44,6 +44,7 @@ class ChecksFirstRequests : public testing::StubBackend {
   asio::awaitable<std::unique_ptr<WaitTicket>> join(const AcquireRequest& request, std::function<void()> wake,
                                                     const CallLimits& limits) override {
     add(request.lock_id);
+    if (request.hints.id_is_new) ++seen_->wrong_requests;
     return inner_->join(request, std::move(wake), limits);
   }
 

@@ -38,7 +38,7 @@ LeaseMachine plain() { return machine(LeaseMachine::Renewal::none); }
 LeaseMachine renewed() { return machine(LeaseMachine::Renewal::automatic); }
 LeaseMachine releasing() {
   auto lease = plain();
-  EXPECT_TRUE(lease.release_begins(ReleasedBy::holder));
+  EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::holder));
   return lease;
 }
 LeaseMachine lost() {
@@ -132,6 +132,117 @@ TEST(LeaseMachine, RenewsAtOneThirdOfTtl) {
   EXPECT_TRUE(lease.extended(at(4s), 9s, 9s));
   EXPECT_EQ(lease.deadline(), at(13s));
   EXPECT_EQ(lease.next_tick(), at(7s));
+}
+
+TEST(LeaseMachine, RenewalsEndAtMaxHold) {
+  LeaseMachine lease(at(1s), 9s, 9s, LeaseMachine::Renewal::automatic, 20s);
+  lease.started();
+  for (const auto now : {4s, 7s, 10s}) {
+    EXPECT_EQ(lease.next_tick(), at(now));
+    EXPECT_EQ(lease.renewal(at(now))->ttl, 9s);
+    EXPECT_TRUE(extend(lease, at(now), 9s, 9s));
+  }
+  EXPECT_EQ(lease.next_tick(), at(13s));
+  EXPECT_EQ(lease.renewal(at(13s))->ttl, 8s) << "the last one ends at max_hold";
+  EXPECT_TRUE(extend(lease, at(13s), 8s, 8s));
+  EXPECT_EQ(lease.next_tick(), at(21s)) << "nothing is renewed anymore";
+  EXPECT_EQ(lease.tick(at(20999ms), not_called), nothing);
+  EXPECT_EQ(lease.tick(at(21s), not_called), lose);
+  EXPECT_EQ(lease.loss_reason(), LossReason::max_hold);
+}
+
+TEST(LeaseMachine, LastRenewalBeforeMaxHoldIsRepeatedAfterFailure) {
+  LeaseMachine lease(at(1s), 9s, 9s, LeaseMachine::Renewal::automatic, 11s);
+  lease.started();
+  EXPECT_EQ(lease.tick(at(4s), half), start_renewal);
+  EXPECT_EQ(lease.renewal(at(4s))->ttl, 8s);
+  lease.extend_begins(at(4s), 8s);
+  fail_extend(lease, at(4s), Effect::none);
+  ASSERT_LT(*lease.next_tick(), at(5s));
+  EXPECT_EQ(lease.renewal(at(5s))->ttl, 7s);
+  EXPECT_EQ(lease.renewal(at(10s)), std::nullopt) << "the deadline has passed";
+}
+
+// As on Firestore, which may reply with less than the ttl.
+TEST(LeaseMachine, RenewalsEndAtMaxHoldEvenIfRepliesSayLess) {
+  LeaseMachine lease(at(1s), 8700ms, 9s, LeaseMachine::Renewal::automatic, 20s);
+  lease.started();
+  int renewals = 0;
+  for (auto next = lease.next_tick(); lease.tick(*next, half) == start_renewal; next = lease.next_tick()) {
+    ++renewals;
+    const auto ttl = lease.renewal(*next)->ttl;
+    lease.extend_begins(*next, ttl);
+    EXPECT_TRUE(lease.extended(*next, ttl - 300ms, ttl));
+    lease.free_slot(*next, not_called);
+  }
+  EXPECT_EQ(renewals, 4);
+  EXPECT_EQ(lease.loss_reason(), LossReason::max_hold);
+  EXPECT_EQ(lease.deadline(), at(20700ms));
+}
+
+TEST(LeaseMachine, ShorterExtendIsRenewedUntilMaxHold) {
+  LeaseMachine lease(at(1s), 9s, 9s, LeaseMachine::Renewal::automatic, 9s);
+  lease.started();
+  EXPECT_EQ(lease.next_tick(), at(10s));
+  EXPECT_TRUE(extend(lease, at(2s), 3s, 3s));
+  EXPECT_EQ(lease.next_tick(), at(3s));
+}
+
+TEST(LeaseMachine, MaxHoldShorterThanTtlOnlyPreventsRenewals) {
+  LeaseMachine lease(at(1s), 9s, 9s, LeaseMachine::Renewal::automatic, 1ms);
+  lease.started();
+  EXPECT_EQ(lease.next_tick(), at(10s));
+  EXPECT_EQ(lease.tick(at(9s), not_called), nothing);
+  EXPECT_EQ(lease.tick(at(10s), not_called), lose);
+}
+
+TEST(LeaseMachine, MaxHoldDoesNotLimitExtend) {
+  LeaseMachine lease(at(1s), 9s, 9s, LeaseMachine::Renewal::automatic, 20s);
+  lease.started();
+  EXPECT_TRUE(extend(lease, at(2s), 60s, 60s));
+  EXPECT_EQ(lease.deadline(), at(62s));
+  EXPECT_EQ(lease.next_tick(), at(62s)) << "nothing is renewed after max_hold";
+}
+
+TEST(LeaseMachine, SaysWhyItWasLost) {
+  const auto reason_after = [](const auto& event) {
+    auto lease = plain();
+    EXPECT_EQ(lease.loss_reason(), std::nullopt);
+    event(lease);
+    return lease.loss_reason();
+  };
+  EXPECT_EQ(reason_after([](auto& lease) { (void)lease.tick(at(10s), not_called); }), LossReason::expired);
+  EXPECT_EQ(reason_after([](auto& lease) { (void)lease.extend_refused(at(2s), Missing::expired); }),
+            LossReason::expired);
+  EXPECT_EQ(reason_after([](auto& lease) { (void)lease.extend_refused(at(2s), Missing::not_found); }),
+            LossReason::removed);
+  EXPECT_EQ(reason_after([](auto& lease) { (void)lease.lock_is_gone(); }), LossReason::store_lost);
+  EXPECT_EQ(reason_after([](auto& lease) { (void)lease.client_closed(); }), LossReason::client_closed);
+  EXPECT_EQ(reason_after([](auto& lease) { (void)lease.end(); }), std::nullopt);
+  EXPECT_EQ(reason_after([](auto& lease) {
+              EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::holder));
+              (void)lease.released();
+            }),
+            std::nullopt);
+  EXPECT_EQ(reason_after([](auto& lease) {
+              EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::holder));
+              (void)lease.release_refused(at(2s), Missing::not_found);
+            }),
+            LossReason::removed)
+      << "a release found it";
+  EXPECT_EQ(reason_after([](auto& lease) {
+              (void)lease.lock_is_gone();
+              EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::holder));
+              (void)lease.release_refused(at(2s), Missing::not_found);
+            }),
+            LossReason::store_lost)
+      << "the first reason counts";
+  EXPECT_EQ(reason_after([](auto& lease) {
+              EXPECT_TRUE(lease.release_begins(at(11s), ReleasedBy::holder));
+              (void)lease.release_refused(at(11s), Missing::not_found);
+            }),
+            LossReason::expired)
+      << "some stores forget expired locks";
 }
 
 TEST(LeaseMachine, RenewalsUseTtlOfLastExtend) {
@@ -281,9 +392,9 @@ TEST(LeaseMachine, PausesBetweenRenewalsEvenWithShortTtl) {
 TEST(LeaseMachine, IsLostIfExtendIsRejected) {
   auto lease = plain();
   begin_extend(lease, at(2s), 9s);
-  EXPECT_EQ(lease.extend_refused(Missing::not_found), lose);
+  EXPECT_EQ(lease.extend_refused(at(2s), Missing::not_found), lose);
   EXPECT_EQ(lease.state(), State::lost);
-  EXPECT_EQ(lease.extend_refused(Missing::not_found), nothing) << "the loss must be reported once";
+  EXPECT_EQ(lease.extend_refused(at(2s), Missing::not_found), nothing) << "the loss must be reported once";
   EXPECT_FALSE(lease.take_slot());
   lease.free_slot(at(2s), not_called);
   EXPECT_TRUE(lease.take_slot());
@@ -305,10 +416,10 @@ TEST(LeaseMachine, LateReplyDoesNotReviveIt) {
 
 TEST(LeaseMachine, LostDoesNotFireOnceReleaseHasBegun) {
   auto lease = renewed();
-  EXPECT_TRUE(lease.release_begins(ReleasedBy::holder));
+  EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::holder));
   EXPECT_EQ(lease.next_tick(), std::nullopt);
   EXPECT_EQ(lease.tick(at(60s), not_called), nothing);
-  EXPECT_EQ(lease.extend_refused(Missing::not_found), nothing);
+  EXPECT_EQ(lease.extend_refused(at(2s), Missing::not_found), nothing);
   EXPECT_EQ(lease.state(), State::releasing);
   EXPECT_FALSE(lease.fires_lost());
 }
@@ -318,7 +429,7 @@ TEST(LeaseMachine, ReleaseEndsIt) {
   EXPECT_EQ(lease.released(), report_end);
   EXPECT_EQ(lease.state(), State::over);
   EXPECT_FALSE(lease.lock_was_lost());
-  EXPECT_FALSE(lease.release_begins(ReleasedBy::holder)) << "it must not be released twice";
+  EXPECT_FALSE(lease.release_begins(at(2s), ReleasedBy::holder)) << "it must not be released twice";
   EXPECT_EQ(lease.state(), State::over);
   EXPECT_EQ(lease.end(), nothing) << "its end must be reported once";
 }
@@ -337,7 +448,7 @@ TEST(LeaseMachine, EndedLeaseWasHeldUntilThen) {
 
 TEST(LeaseMachine, ReleaseThatFindsNoLockReportsLossWithoutFiring) {
   auto lease = releasing();
-  EXPECT_EQ(lease.release_refused(Missing::not_found), report_loss);
+  EXPECT_EQ(lease.release_refused(at(2s), Missing::not_found), report_loss);
   EXPECT_EQ(lease.state(), State::over);
   EXPECT_FALSE(lease.fires_lost());
   EXPECT_TRUE(lease.release_found_loss());
@@ -348,15 +459,41 @@ TEST(LeaseMachine, FailedReleaseCanBeRepeated) {
   auto lease = releasing();
   lease.release_failed(Effect::none);
   EXPECT_EQ(lease.state(), State::releasing);
-  EXPECT_TRUE(lease.release_begins(ReleasedBy::holder));
-  EXPECT_EQ(lease.release_refused(Missing::not_found), report_loss) << "the first release certainly did not remove it";
+  EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::holder));
+  EXPECT_EQ(lease.release_refused(at(2s), Missing::not_found), report_loss)
+      << "the first release certainly did not remove it";
+}
+
+// Otherwise an outage of the store at the end of a section would look like a loss of its lock.
+TEST(LeaseMachine, LockThatExpiresWhileItIsReleasedIsNotLost) {
+  auto lease = plain();
+  EXPECT_TRUE(lease.release_begins(at(9s), ReleasedBy::destructor));
+  lease.release_failed(Effect::none);
+  EXPECT_EQ(lease.release_refused(at(10s), Missing::not_found), report_end);
+  EXPECT_FALSE(lease.lock_was_lost());
+  EXPECT_EQ(lease.loss_reason(), std::nullopt);
+
+  auto late = plain();
+  EXPECT_TRUE(late.release_begins(at(10s), ReleasedBy::destructor));
+  EXPECT_EQ(late.release_refused(at(10s), Missing::not_found), report_loss) << "it had expired before";
+  EXPECT_TRUE(late.lock_was_lost());
+}
+
+TEST(LeaseMachine, ExtendThatCertainlyFailedDoesNotProlongReleasing) {
+  auto lease = plain();
+  begin_extend(lease, at(9s), 9s);
+  fail_extend(lease, at(9s), Effect::none);
+  EXPECT_FALSE(lease.may_be_locked(at(10s)));
+  begin_extend(lease, at(9s), 9s);
+  fail_extend(lease, at(9s), Effect::in_doubt);
+  EXPECT_TRUE(lease.may_be_locked(at(10s)));
 }
 
 TEST(LeaseMachine, ReleaseInDoubtMayHaveRemovedLock) {
   auto lease = releasing();
   lease.release_failed(Effect::in_doubt);
   lease.release_failed(Effect::none);
-  EXPECT_EQ(lease.release_refused(Missing::not_found), report_end);
+  EXPECT_EQ(lease.release_refused(at(2s), Missing::not_found), report_end);
   EXPECT_EQ(lease.state(), State::over);
   EXPECT_FALSE(lease.release_found_loss());
   EXPECT_FALSE(lease.lock_was_lost());
@@ -365,14 +502,14 @@ TEST(LeaseMachine, ReleaseInDoubtMayHaveRemovedLock) {
 TEST(LeaseMachine, ReleaseAfterLossTellsWhetherLockWasLost) {
   auto refused = lost();
   EXPECT_TRUE(refused.lock_was_lost());
-  EXPECT_TRUE(refused.release_begins(ReleasedBy::holder));
+  EXPECT_TRUE(refused.release_begins(at(2s), ReleasedBy::holder));
   EXPECT_EQ(refused.state(), State::releasing);
-  EXPECT_EQ(refused.release_refused(Missing::not_found), nothing) << "the loss must be reported once";
+  EXPECT_EQ(refused.release_refused(at(2s), Missing::not_found), nothing) << "the loss must be reported once";
   EXPECT_TRUE(refused.release_found_loss());
   EXPECT_TRUE(refused.lock_was_lost());
 
   auto removed = lost();
-  EXPECT_TRUE(removed.release_begins(ReleasedBy::holder));
+  EXPECT_TRUE(removed.release_begins(at(2s), ReleasedBy::holder));
   EXPECT_EQ(removed.released(), nothing);
   EXPECT_FALSE(removed.lock_was_lost()) << "the lock was still there";
   EXPECT_TRUE(removed.fires_lost()) << "closing must wait for it";
@@ -382,7 +519,7 @@ TEST(LeaseMachine, ReleaseIsRepeatedUntilLockHasExpiredInStore) {
   auto lease = plain();
   begin_extend(lease, at(2s), 60s);
   fail_extend(lease, at(3s), Effect::in_doubt);
-  EXPECT_TRUE(lease.release_begins(ReleasedBy::destructor));
+  EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::destructor));
   EXPECT_TRUE(lease.may_be_locked(at(61'999ms))) << "the extend in doubt may have taken effect";
   EXPECT_FALSE(lease.may_be_locked(at(62s)));
   EXPECT_GT(lease.release_delay(at(11s), 1, 0), 0ms);
@@ -405,7 +542,7 @@ TEST(LeaseMachine, PostponedReleaseStartsAgainSoon) {
 TEST(LeaseMachine, PostponedReleaseCanBeginEarlier) {
   auto lease = plain();
   EXPECT_EQ(lease.release_postponed(at(2s)), nothing);
-  EXPECT_TRUE(lease.release_begins(ReleasedBy::destructor));
+  EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::destructor));
   EXPECT_EQ(lease.next_tick(), std::nullopt);
   EXPECT_EQ(lease.tick(at(3s), not_called), nothing);
 }
@@ -440,7 +577,7 @@ TEST(LeaseMachine, ClosingClientFiresLostOfHeldLeasesOnly) {
 
 TEST(LeaseMachine, ClosingClientLeavesReleaseToRunningDestructor) {
   auto lease = plain();
-  EXPECT_TRUE(lease.release_begins(ReleasedBy::destructor));
+  EXPECT_TRUE(lease.release_begins(at(2s), ReleasedBy::destructor));
   EXPECT_EQ(lease.client_closed(), nothing);
   EXPECT_EQ(lease.state(), State::releasing);
   EXPECT_EQ(lease.release_postponed(at(2s)), nothing);
@@ -458,14 +595,14 @@ TEST(LeaseMachine, ClosingClientLeavesReleaseToRunningDestructor) {
 // The reply to a release can arrive after the client was closed.
 TEST(LeaseMachine, ReleaseThatEndsAfterClosingCounts) {
   auto removed = lost();
-  EXPECT_TRUE(removed.release_begins(ReleasedBy::holder));
+  EXPECT_TRUE(removed.release_begins(at(2s), ReleasedBy::holder));
   EXPECT_EQ(removed.client_closed(), start_release);
   EXPECT_EQ(removed.released(), nothing);
   EXPECT_FALSE(removed.lock_was_lost());
 
   auto refused = releasing();
   EXPECT_EQ(refused.client_closed(), (Actions{.start = Actions::Start::release, .report_end = true}));
-  EXPECT_EQ(refused.release_refused(Missing::not_found), nothing) << "its end was reported before";
+  EXPECT_EQ(refused.release_refused(at(2s), Missing::not_found), nothing) << "its end was reported before";
   EXPECT_TRUE(refused.lock_was_lost());
 }
 
