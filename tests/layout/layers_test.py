@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails if a folder includes a file of a layer above it, or if a backend's folder lacks a file that every backend has.
+"""Fails if a folder includes a file of a layer above it, if a backend's folder lacks a file that every backend has, or if
+ForwardingBackend does not forward every virtual function of Backend.
 
 layers_test.py ROOT        checks a source tree
 layers_test.py --self-test checks small trees, good and bad, to show that the rules can fail
@@ -9,6 +10,7 @@ import pathlib
 import re
 import sys
 import tempfile
+from collections import Counter
 
 # The folders in src/ that a folder may include, besides itself. ARCHITECTURE.md shows the same.
 MAY_INCLUDE = {
@@ -49,6 +51,9 @@ ONLY_IN = {
 ROLES = ["{name}_backend.cpp", "url.cpp"]
 ROLES_OF_STORES = ["session.hpp", "connection.hpp", "wake_listener.hpp", "diagnosis.hpp"]
 IN_PROCESS = {"memory"}
+
+VIRTUAL = re.compile(r"virtual\s+(?!~)[^;]*?\b(\w+)\(")
+OVERRIDE = re.compile(r"(?<!~)\b(\w+)\([^;]*?\boverride;")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 
@@ -110,13 +115,20 @@ def complaints_about(root):
         for name in (role.format(name=folder.name) for role in wanted):
             if not (folder / name).exists():
                 yield f"src/backends/{folder.name} has no {name}, which every such backend has"
+    forwarding = public / "syncguard/forwarding_backend.hpp"
+    if forwarding.exists():
+        virtual = Counter(VIRTUAL.findall((public / "syncguard/backend.hpp").read_text()))
+        for name in virtual - Counter(OVERRIDE.findall(forwarding.read_text())):
+            yield f"ForwardingBackend does not forward every {name}() of Backend"
 
 
 def self_test():
     good = {
         "include/syncguard/locks.hpp": "#include <syncguard/key.hpp>\n",
         "include/syncguard/key.hpp": "#include <string>\n",
-        "include/syncguard/backend.hpp": "#include <asio/awaitable.hpp>\n",
+        "include/syncguard/backend.hpp":
+            "#include <asio/awaitable.hpp>\nvirtual ~Backend();\nvirtual A<B> look(K) = 0;\nvirtual A<B> look(I);\n",
+        "include/syncguard/forwarding_backend.hpp": "A<B> look(K) override;\nA<B> look(std::function<void()> f) override;\n",
         "include/syncguard/options.hpp": "#include <syncguard/backend.hpp>\n",
         "src/core/key.hpp": "#include <syncguard/key.hpp>\n",
         "src/async/spawn.hpp": '#include "core/key.hpp"\n#include <asio/awaitable.hpp>\n',
@@ -138,6 +150,7 @@ def self_test():
         "src/new/bad.cpp": ('#include "core/key.hpp"\n', "the folder new has no rule"),
         "include/syncguard/bad.hpp": ('#include "core/key.hpp"\n', "public headers include no private ones"),
         "src/backends/etcd/url.cpp": ("", "has no etcd_backend.cpp"),
+        "include/syncguard/forwarding_backend.hpp": ("A<B> look(K) override;\n", "does not forward every look()"),
     }
 
     def complaints(tree):
