@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -18,8 +19,8 @@ namespace syncguard {
 inline namespace v0_1 {
 
 struct PostgresOptions {
-  /// A libpq connection string: a URL, or keywords and values. libpq's environment variables, services and password
-  /// files apply.
+  /// A libpq connection string: a URL, or keywords and values; see postgres_connection. libpq's environment variables,
+  /// services and password files apply.
   std::string connection{};
   /// For passwords that expire (tokens of a cloud provider): called for each new connection, instead of using the
   /// password in connection. Runs on a thread of the library, where it may block. If it throws, that connection attempt
@@ -54,6 +55,10 @@ struct PostgresOptions {
 /// exist: run setup_postgres_schema, or the command `syncguard setup`. Throws LockError(invalid_argument) for invalid
 /// options.
 SYNCGUARD_EXPORT std::unique_ptr<Backend> make_postgres_backend(PostgresOptions options, Log log = {});
+
+/// A connection string of libpq's keywords and values, such as {{"host", "db"}, {"user", "app"}, {"dbname", "shop"}}. A
+/// value may contain any character except a null character.
+[[nodiscard]] SYNCGUARD_EXPORT std::string postgres_connection(const std::map<std::string, std::string>& parameters);
 
 /// Creates missing tables, indexes and functions. Safe to repeat and to run concurrently. Blocks for at most
 /// connect_timeout for each host and 10 s for each lock that it has to wait for, and for as long as the server hangs.

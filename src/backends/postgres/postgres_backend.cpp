@@ -479,6 +479,19 @@ std::unique_ptr<Backend> make_postgres_backend(PostgresOptions options, Log log)
   return std::make_unique<PostgresBackend>(std::move(options), std::move(log));
 }
 
+std::string postgres_connection(const std::map<std::string, std::string>& parameters) {
+  std::string text;
+  for (const auto& [name, value] : parameters) {
+    text += name + "='";
+    for (const char c : value) {
+      if (c == '\\' || c == '\'') text += '\\';
+      text += c;
+    }
+    text += "' ";
+  }
+  return text;
+}
+
 std::string postgres_schema(const PostgresOptions& options) {
   return postgres::script_of(postgres::Tables(options.table, options.fence_table));
 }

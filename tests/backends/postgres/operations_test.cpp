@@ -116,6 +116,20 @@ TEST_F(Postgres, TablesWithoutLabelsWorkUntilSetupAddsThem) {
   EXPECT_TRUE(locks.acquire("key").release());
 }
 
+TEST_F(Postgres, ConnectsByKeywordsAndValues) {
+  const std::string name = R"(it's a \ name = 'x' )";
+  const auto connection = postgres_connection({{"host", "127.0.0.1"},
+                                               {"port", std::to_string(server.port())},
+                                               {"user", "postgres"},
+                                               {"dbname", "postgres"},
+                                               {"application_name", name}});
+  setup_postgres_schema({.connection = connection});
+  const Locks by_keywords(make_postgres_backend({.connection = connection}));
+  const auto lease = by_keywords.acquire("keywords");
+  EXPECT_EQ(server.execute("SELECT DISTINCT application_name FROM pg_stat_activity WHERE application_name LIKE 'it%'"),
+            name);
+}
+
 TEST_F(Postgres, ListContinuesBehindManyExpiredLocks) {
   server.execute(
       "INSERT INTO syncguard_locks SELECT 'expired:' || n, lpad(n::text, 22, '0'), 1, 0, '000000000000001', "
