@@ -11,7 +11,7 @@ int main() {
   auto locks = sg::open("memory:");  // thread-safe, cheap to copy
 
   // 1. Guard a critical section: waits for the lock, renews it, and releases it in every exit path.
-  const auto receipt = locks.with_lock("payment:42", {.ttl = 30s, .auto_extend = true}, [](sg::Lease& lease) {
+  const auto receipt = locks.with_lock("payment:42", {}, [](sg::Lease& lease) {
     // Send the fence to the store that you write to, and stop working when lease.lost() is signaled.
     return "charged under fence " + lease.fence().str();
   });

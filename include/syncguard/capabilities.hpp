@@ -20,7 +20,7 @@ struct Capabilities {
   /// How fences are made.
   FenceSource fences = FenceSource::counter;
   /// server for Redis, PostgreSQL, SQLite (the host's clock, which all its clients share) and memory; client for
-  /// Firestore, where the clocks of all hosts must be synchronized, see Locks::clock_skew().
+  /// Firestore, where the clocks of all hosts must be synchronized, see Admin::clock_skew().
   TimeAuthority time_authority = TimeAuthority::server;
   /// How long one operation may take, including connecting, unless the client's options set another timeout.
   std::chrono::milliseconds operation_timeout{2000};

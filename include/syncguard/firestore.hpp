@@ -57,7 +57,7 @@ struct FirestoreOptions {
 /// options collection, fence_collection, emulator, endpoint, allow_endpoint, operation_timeout, connect_timeout,
 /// fences (clock, counter), cleanup_in_is_locked.
 ///
-/// Connects on demand. The hosts' clocks decide about expiry, so they must be synchronized; Locks::clock_skew returns
+/// Connects on demand. The hosts' clocks decide about expiry, so they must be synchronized; Admin::clock_skew returns
 /// the offset of this one. From 200 ms on, a warning is logged. While it may be 500 ms or more, as far as Firestore's
 /// replies tell, no lock is granted, extended or cleaned up: LockError(service_unavailable). Throws
 /// LockError(invalid_argument) for invalid options.

@@ -15,7 +15,7 @@ namespace syncguard {
 inline namespace v0_1 {
 
 /// 16 bytes from the operating system's random source, as 22 characters of [A-Za-z0-9_-]. Any process that knows it can
-/// release and extend the lock: treat it as a secret.
+/// release, extend and adopt the lock: treat it as a secret.
 class SYNCGUARD_EXPORT LockId {
  public:
   static constexpr std::size_t length = 22;

@@ -73,7 +73,7 @@ struct BackendMetrics {
   std::int64_t callers_waiting = 0;
   /// Connections to the server. Zero for backends without one.
   std::uint64_t connections_open = 0;
-  /// Locks::clock_skew of the client for which it is largest, ahead or behind; nullopt if no client knows one.
+  /// Admin::clock_skew of the client for which it is largest, ahead or behind; nullopt if no client knows one.
   std::optional<std::chrono::milliseconds> clock_skew{};
 };
 
