@@ -101,8 +101,8 @@ SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, Close operation
 SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, ExtendLease operation, Caller caller);
 SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, ReleaseLease operation, Caller caller);
 SYNCGUARD_EXPORT asio::awaitable<bool> perform(ClientPtr client, ReleaseLeaseWithRetries operation, Caller caller);
-// Releases like the destructor of a lease. Throws LockError(lock_lost) if the lock was gone and if_lost is
-// IfLost::fail.
+// Releases like the destructor of a lease. If the lease was lost, reports that, and throws LockError(lock_lost) if
+// if_lost is IfLost::fail.
 SYNCGUARD_EXPORT asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_lost);
 // Throws LockError(aborted) if a stop was requested.
 SYNCGUARD_EXPORT void expect_no_stop(const std::stop_token& stop);

@@ -32,8 +32,10 @@ class Locks;
 
 namespace detail {
 Locks make_locks(ClientPtr client, CallbacksPtr callbacks);
-// Releases like the destructor. Throws LockError(lock_lost) if the lock was gone and if_lost is IfLost::fail.
+// Releases like the destructor. If the lease was lost, reports that, and throws LockError(lock_lost) if if_lost is
+// IfLost::fail.
 SYNCGUARD_EXPORT void end_section(Lease lease, IfLost if_lost);
+SYNCGUARD_EXPORT void end_section_after_exception(Lease lease) noexcept;
 // A coroutine, or anything else that can be awaited: its work is not done when the function that returns it has
 // returned.
 template <typename Result>
@@ -101,9 +103,9 @@ class SYNCGUARD_EXPORT Locks {
   /// for the lock like acquire. Renews it until the function ends, and releases it however the function ends.
   ///
   /// An exception from the function takes precedence over a release error, which goes to Callbacks::on_release_error.
-  /// If the lock was gone before the function returned, another holder may have worked at the same time: that is
-  /// reported there, too, and thrown as LockError(lock_lost), unless SectionOptions::if_lost says otherwise. stop ends
-  /// only the wait for the lock. The function must not be a coroutine, which would run after the release: use
+  /// If lost() fired before the function returned, or the release found no lock, another holder may have worked at the
+  /// same time: that is reported there, too, and thrown as LockError(lock_lost), unless if_lost says otherwise. stop
+  /// ends only the wait for the lock. The function must not be a coroutine, which would run after the release: use
   /// async_with_lock.
   template <typename Function>
   decltype(auto) with_lock(const Key& key, SectionOptions options, Function&& function,
@@ -111,10 +113,15 @@ class SYNCGUARD_EXPORT Locks {
     static_assert(detail::Section<Function>, "the function of with_lock takes a Lease&, or nothing");
     Lease lease = acquire(key, detail::acquire_options(options), std::move(stop));
     const auto section = [&]() -> decltype(auto) {
-      if constexpr (std::is_invocable_v<Function, Lease&>) {
-        return std::invoke(std::forward<Function>(function), lease);
-      } else {
-        return std::invoke(std::forward<Function>(function));
+      try {
+        if constexpr (std::is_invocable_v<Function, Lease&>) {
+          return std::invoke(std::forward<Function>(function), lease);
+        } else {
+          return std::invoke(std::forward<Function>(function));
+        }
+      } catch (...) {
+        detail::end_section_after_exception(std::move(lease));
+        throw;
       }
     };
     using Result = decltype(section());

@@ -84,7 +84,7 @@ struct TryOptions {
   Milliseconds max_hold = no_max_hold;
 };
 
-/// What with_lock does if the lock was gone before its function returned. The loss is always reported; see
+/// What with_lock does if the lock was lost before its function returned. The loss is always reported; see
 /// Callbacks::on_release_error.
 enum class IfLost {
   fail,    ///< throws LockError(lock_lost); an exception from the function takes precedence

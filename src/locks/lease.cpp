@@ -7,39 +7,41 @@
 #include <syncguard/async.hpp>
 
 #include <new>
+#include <optional>
 #include <utility>
 
 namespace syncguard {
 inline namespace v0_1 {
 namespace {
 
-// Releases as the destructor does. Does not throw: LeaseState::dispose() returns errors.
-void dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
-  if (!state) return;
+// Releases as the destructor does, and reports an error. Returns what it reported. Does not throw:
+// LeaseState::dispose() returns errors.
+std::optional<LockError> dispose(std::shared_ptr<detail::LeaseState> state) noexcept {
+  if (!state) return std::nullopt;
   const auto client = state->client();
   if (client->is_forked()) {
     // The lock belongs to the parent, and the fork may have copied the state in the middle of a change.
     new std::shared_ptr<detail::LeaseState>(std::move(state));  // NOLINT(*-owning-memory): leaked on purpose
-    return;
+    return std::nullopt;
   }
   auto closing = detail::Client::Closing::wait;
-  if (state->drop_client_if_over(closing)) return;
+  if (state->drop_client_if_over(closing)) return std::nullopt;
+  std::optional<LockError> error;
   try {
     if (client->must_not_block()) {
       detail::LeaseState::start_disposal(state);
-    } else if (const auto error = async::run_blocking(client->executor(),
-                                                      detail::LeaseState::dispose(state, std::this_thread::get_id()))) {
-      state->report(*error);
-      // dispose() has used up the time for waiting.
-      closing = detail::Client::Closing::in_background;
-    } else if (!state->is_over()) {
-      closing = detail::Client::Closing::in_background;
+    } else {
+      error = async::run_blocking(client->executor(), detail::LeaseState::dispose(state, std::this_thread::get_id()));
+      if (error) state->report(*error);
+      // After an error, dispose() has used up the time for waiting.
+      if (error || !state->is_over()) closing = detail::Client::Closing::in_background;
     }
   } catch (const std::bad_alloc&) {
     state->dispose_later();
     closing = detail::Client::Closing::in_background;
   }
   state->drop_client(closing);
+  return error;
 }
 
 }  // namespace
@@ -63,11 +65,11 @@ std::string_view to_string(LossReason reason) noexcept {
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   client_ = other.client_;
-  syncguard::dispose(std::exchange(state_, std::move(other.state_)));
+  (void)syncguard::dispose(std::exchange(state_, std::move(other.state_)));
   return *this;
 }
 
-void Lease::dispose() noexcept { syncguard::dispose(std::move(state_)); }
+void Lease::dispose() noexcept { (void)syncguard::dispose(std::move(state_)); }
 
 void detail::LeaseAccess::deliver(Lease& lease) noexcept {
   if (lease.state_) lease.client_ = lease.state_->client();
@@ -118,9 +120,18 @@ LockId Lease::detach() {
 
 void detail::end_section(Lease lease, IfLost if_lost) {
   const auto state = LeaseAccess::take(lease);
-  if (!state) return;
-  dispose(state);
-  if (if_lost == IfLost::fail && !state->client()->is_forked() && state->lock_was_lost()) throw state->lock_lost();
+  const auto reported = syncguard::dispose(state);
+  if (!state || state->client()->is_forked() || !state->lock_was_lost()) return;
+  const auto loss = state->lock_lost();
+  if (!reported || reported->code() != ErrorCode::lock_lost) state->report(loss);
+  if (if_lost == IfLost::fail) throw loss;
+}
+
+void detail::end_section_after_exception(Lease lease) noexcept {
+  try {
+    end_section(std::move(lease), IfLost::report);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the exception of the section is more important
+  }
 }
 
 }  // namespace v0_1

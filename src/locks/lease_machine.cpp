@@ -43,10 +43,6 @@ milliseconds LeaseMachine::remaining(Time now) const noexcept {
   return std::chrono::duration_cast<milliseconds>(deadline_ - now);
 }
 
-bool LeaseMachine::lock_was_lost() const noexcept {
-  return release_ == Release::found_loss || (fires_lost_ && release_ != Release::succeeded);
-}
-
 bool LeaseMachine::is_counted() const noexcept {
   return (state_ == State::held || state_ == State::releasing) && !fires_lost_;
 }

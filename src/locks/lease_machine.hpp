@@ -105,9 +105,8 @@ class LeaseMachine {
   [[nodiscard]] bool fires_lost() const noexcept { return fires_lost_; }
   // Whether a release found the lock gone, although no earlier one can have removed it.
   [[nodiscard]] bool release_found_loss() const noexcept { return release_ == Release::found_loss; }
-  // Whether the lock was gone before it was released: a release found that, or lost() fired and no later release
-  // succeeded.
-  [[nodiscard]] bool lock_was_lost() const noexcept;
+  // Whether lost() fires, or has fired, or a release found the lock gone.
+  [[nodiscard]] bool lock_was_lost() const noexcept { return loss_reason_.has_value(); }
   // Why lost() fires, or why a release found the lock gone.
   [[nodiscard]] std::optional<LossReason> loss_reason() const noexcept { return loss_reason_; }
 

@@ -536,8 +536,11 @@ asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_l
     throw;
   }
   lease->drop_client(Client::Closing::in_background);
-  if (if_lost == IfLost::fail && lease->lock_was_lost()) throw lease->lock_lost();
-  co_return !error;
+  if (!lease->lock_was_lost()) co_return !error;
+  const auto loss = lease->lock_lost();
+  if (!error || error->code() != ErrorCode::lock_lost) lease->client()->notify([lease, loss] { lease->report(loss); });
+  if (if_lost == IfLost::fail) throw loss;
+  co_return false;
 }
 
 void expect_no_stop(const std::stop_token& stop) { async::expect_no_stop(stop); }

@@ -2,6 +2,8 @@
 
 #include "e2e/faulty_client.hpp"
 
+#include <asio/co_spawn.hpp>
+#include <asio/io_context.hpp>
 #include <asio/use_future.hpp>
 
 #include <stdexcept>
@@ -75,6 +77,7 @@ TEST_F(Section, ReturnsNormallyIfLockWasHeldToTheEnd) {
 
 TEST_F(Section, ThrowsIfClientWasClosed) {
   expect_error(ErrorCode::lock_lost, [&] { watched.with_lock("key", {}, [&] { client.locks.close(); }); });
+  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::lock_lost});
 }
 
 TEST_F(Section, ThrowsIfLockWasLostWithStoreUnreachable) {
@@ -106,18 +109,46 @@ TEST_F(Section, IsRenewedByDefault) {
   });
 }
 
-TEST_F(Section, IsNotRenewedIfTurnedOff) {
-  client.locks.with_lock("key", {.ttl = 50ms, .auto_extend = false}, [](Lease& lease) {
+// The store may have kept the lock for its tolerance, but the function had to stop.
+TEST_F(Section, ThrowsIfLostFiredEvenIfReleaseSucceeds) {
+  const auto outlive = [](Lease& lease) {
     EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
     EXPECT_EQ(lease.lost_reason(), LossReason::expired);
-  });
+  };
+  const SectionOptions brief{.ttl = 50ms, .auto_extend = false};
+  expect_error(ErrorCode::lock_lost, [&] { watched.with_lock("key", brief, outlive); });
   EXPECT_EQ(client.faults.calls(Operation::extend), 0U);
+  EXPECT_EQ(reported, std::vector<ErrorCode>{ErrorCode::lock_lost}) << "reported once";
+
+  const auto throwing = [&](Lease& lease) {
+    outlive(lease);
+    throw std::invalid_argument("mine");
+  };
+  EXPECT_THROW(watched.with_lock("key", brief, throwing), std::invalid_argument);
+  EXPECT_EQ(reported, (std::vector<ErrorCode>{ErrorCode::lock_lost, ErrorCode::lock_lost}));
+
+  const auto section = [&](Lease& lease) -> asio::awaitable<void> {
+    outlive(lease);
+    co_return;
+  };
+  std::thread waiting([&] {
+    asio::io_context context;
+    auto done =
+        asio::co_spawn(context, watched.async_with_lock("key", brief, section, asio::use_awaitable), asio::use_future);
+    context.run();
+    expect_error(ErrorCode::lock_lost, [&] { done.get(); });
+  });
+  waiting.join();
+  client.locks.close();
+  EXPECT_EQ(reported.size(), 3U);
 }
 
 TEST_F(Section, IsNotRenewedBeyondMaxHold) {
-  client.locks.with_lock("key", {.ttl = 300ms, .max_hold = 700ms}, [](Lease& lease) {
-    EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
-    EXPECT_EQ(lease.lost_reason(), LossReason::max_hold);
+  expect_error(ErrorCode::lock_lost, [&] {
+    client.locks.with_lock("key", {.ttl = 300ms, .max_hold = 700ms}, [](Lease& lease) {
+      EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
+      EXPECT_EQ(lease.lost_reason(), LossReason::max_hold);
+    });
   });
   EXPECT_GE(client.faults.calls(Operation::extend), 1U);
 }

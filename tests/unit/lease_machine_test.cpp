@@ -499,7 +499,7 @@ TEST(LeaseMachine, ReleaseInDoubtMayHaveRemovedLock) {
   EXPECT_FALSE(lease.lock_was_lost());
 }
 
-TEST(LeaseMachine, ReleaseAfterLossTellsWhetherLockWasLost) {
+TEST(LeaseMachine, LossIsFinalWhateverReleaseFinds) {
   auto refused = lost();
   EXPECT_TRUE(refused.lock_was_lost());
   EXPECT_TRUE(refused.release_begins(at(2s), ReleasedBy::holder));
@@ -511,7 +511,7 @@ TEST(LeaseMachine, ReleaseAfterLossTellsWhetherLockWasLost) {
   auto removed = lost();
   EXPECT_TRUE(removed.release_begins(at(2s), ReleasedBy::holder));
   EXPECT_EQ(removed.released(), nothing);
-  EXPECT_FALSE(removed.lock_was_lost()) << "the lock was still there";
+  EXPECT_TRUE(removed.lock_was_lost()) << "its holder was told so";
   EXPECT_TRUE(removed.fires_lost()) << "closing must wait for it";
 }
 
@@ -598,7 +598,7 @@ TEST(LeaseMachine, ReleaseThatEndsAfterClosingCounts) {
   EXPECT_TRUE(removed.release_begins(at(2s), ReleasedBy::holder));
   EXPECT_EQ(removed.client_closed(), start_release);
   EXPECT_EQ(removed.released(), nothing);
-  EXPECT_FALSE(removed.lock_was_lost());
+  EXPECT_TRUE(removed.lock_was_lost());
 
   auto refused = releasing();
   EXPECT_EQ(refused.client_closed(), (Actions{.start = Actions::Start::release, .report_end = true}));
