@@ -122,9 +122,8 @@ void detail::end_section(Lease lease, IfLost if_lost) {
   const auto state = LeaseAccess::take(lease);
   const auto reported = syncguard::dispose(state);
   if (!state || state->client()->is_forked() || !state->lock_was_lost()) return;
-  const auto loss = state->lock_lost();
-  if (!reported || reported->code() != ErrorCode::lock_lost) state->report(loss);
-  if (if_lost == IfLost::fail) throw loss;
+  if (!reported || reported->code() != ErrorCode::lock_lost) state->report(state->lock_lost());
+  if (if_lost == IfLost::fail) throw state->lock_lost();
 }
 
 void detail::end_section_after_exception(Lease lease) noexcept {

@@ -537,9 +537,10 @@ asio::awaitable<bool> end_section(std::shared_ptr<LeaseState> lease, IfLost if_l
   }
   lease->drop_client(Client::Closing::in_background);
   if (!lease->lock_was_lost()) co_return !error;
-  const auto loss = lease->lock_lost();
-  if (!error || error->code() != ErrorCode::lock_lost) lease->client()->notify([lease, loss] { lease->report(loss); });
-  if (if_lost == IfLost::fail) throw loss;
+  if (!error || error->code() != ErrorCode::lock_lost) {
+    lease->client()->notify([lease, loss = lease->lock_lost()] { lease->report(loss); });
+  }
+  if (if_lost == IfLost::fail) throw lease->lock_lost();
   co_return false;
 }
 
