@@ -350,24 +350,15 @@ asio::awaitable<void> LeaseState::renew(RequestSlot slot, std::stop_token stop) 
     // A renewal that is aborted makes way for a release.
     if (error.code() == ErrorCode::aborted) co_return;
     observe(Outcome::failed(error.code()));
-    self->warn_about_renewal(error);
+    self->warn("renewal", "a lease could not be renewed; retrying until its deadline", error);
   } catch (const std::bad_alloc&) {
     observe(Outcome::failed(ErrorCode::internal));
   }
 }
 
-void LeaseState::warn_about_renewal(const LockError& error) const noexcept {
+void LeaseState::warn(const char* kind, const char* what, const LockError& error) const noexcept {
   try {
-    client_->log().warn("renewal",
-                        std::string("a lease could not be renewed; retrying until its deadline: ") + error.what());
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): retried all the same
-  }
-}
-
-void LeaseState::warn_about_release(const LockError& error) const noexcept {
-  try {
-    client_->log().warn("release-retry",
-                        std::string("a lock could not be released; retrying until it expires: ") + error.what());
+    client_->log().warn(kind, std::string(what) + ": " + error.what());
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): retried all the same
   }
 }
@@ -452,7 +443,9 @@ asio::awaitable<bool> LeaseState::release_with_retries(Caller caller) {
     } catch (const LockError& error) {
       if (!error.retryable()) throw;
       failure = std::current_exception();
-      if (failures == 1) warn_about_release(error);
+      if (failures == 1) {
+        warn("release-retry", "a lock could not be released; retrying until it expires", error);
+      }
     }
     const auto delay = pause_before_release(failures);
     if (!delay) {

@@ -109,8 +109,8 @@ class LeaseState : public std::enable_shared_from_this<LeaseState> {
   // The machine has taken the slot for it.
   void start_renewal(std::unique_lock<std::mutex> lock) noexcept;
   static asio::awaitable<void> renew(RequestSlot slot, std::stop_token stop);
-  void warn_about_renewal(const LockError& error) const noexcept;
-  void warn_about_release(const LockError& error) const noexcept;
+  // At most one per minute and kind.
+  void warn(const char* kind, const char* what, const LockError& error) const noexcept;
   struct ExtendResult {
     bool held;
     std::optional<EventReason> refusal;
